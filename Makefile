@@ -46,6 +46,7 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m pytest tests/docs -m docs
 
 bench: $(VENV)/.dev
+	$(BIN)/fgrl run recipes/quickstart.yaml --quiet  # quickstart_curve.py draws it
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
 evidence: $(VENV)/.dev

@@ -52,6 +52,7 @@ class AsksForThePolicy(RewardWrapper):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", help="the policy's model (default: that of the recipes)")
     parser.add_argument("--iterations", type=int, default=5, help="measured iterations, after one warm-up iteration")
     parser.add_argument("--responses", type=int, default=32, help="responses per iteration")
     parser.add_argument("--new-tokens", type=int, default=32, help="tokens per response, at most")
@@ -74,7 +75,8 @@ def main() -> None:
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[dict[str, float]]]:
     """Seconds and counts of each method's iterations."""
     base = load(RECIPES / "grpo.yaml").built_anew("policy")
-    net = models.ActorCritic(models.load(base.model, trainable=True), None)
+    spec = base.model.model_copy(update={"base": options.base or base.model.base})
+    net = models.ActorCritic(models.load(spec, trainable=True), None)
     arms = {
         name: arm(name, net, options, folder / str(place))
         for place, name in enumerate([BASELINE, ASKING, *options.only])
@@ -95,6 +97,7 @@ def arm(name: str, net: models.ActorCritic, options: argparse.Namespace, folder:
     """The training of a recipe, with the shared model, a small number of responses, and no change of the weights."""
     recipe = BASELINE if name == ASKING else name
     stage = load(RECIPES / f"{recipe}.yaml").built_anew("policy")
+    folder.mkdir()
     run = Run("policy", folder, cache=folder / "cache")
     stage.setup(run)
     settings = stage.train.model_copy(

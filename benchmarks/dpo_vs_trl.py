@@ -49,6 +49,7 @@ ENDS = ["in detail", "without a source", "for the first time", "in a single sent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", default=BASE, help="the model, of both")
     parser.add_argument("--steps", type=int, default=5, help="steps of each that count, after one that does not")
     parser.add_argument("--pairs", type=int, default=8, help="pairs of a step")
     parser.add_argument("--micro", type=int, default=8, help="pairs of a micro-batch")
@@ -171,7 +172,7 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
             return {}
 
     spec = ModelSpec(
-        base=BASE, dtype=options.dtype, lora=LoraSpec(r=RANK, alpha=ALPHA), attention=options.attention,
+        base=options.base, dtype=options.dtype, lora=LoraSpec(r=RANK, alpha=ALPHA), attention=options.attention,
         gradient_checkpointing=options.checkpointing,
     )  # fmt: skip
     model = models.load(spec, trainable=True)
@@ -233,7 +234,7 @@ def train_trl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
             side.losses.append(float((loss[0] if isinstance(loss, tuple) else loss).detach()))
             return loss
 
-    base = sources.locate(ModelSpec(base=BASE)).name
+    base = sources.locate(ModelSpec(base=options.base)).name
     tokenizer = AutoTokenizer.from_pretrained(base)
     settings = DPOConfig(
         output_dir=str(folder), seed=0, use_cpu=True, bf16=options.dtype == "bfloat16", max_steps=options.steps + 1, beta=LEARNING["beta"],

@@ -33,7 +33,7 @@ from typing import Any
 
 from shared.two_libraries import Process, Side, digest, memory_table, take_turns
 
-COPIED = ("steps", "completions", "per_prompt", "new", "micro", "attention", "trl_cache")
+COPIED = ("base", "steps", "completions", "per_prompt", "new", "micro", "attention", "trl_cache")
 BASE = "smollm2-135m-instruct"
 THINGS = ["the sea", "rivers", "bread", "trains", "the moon", "cats", "chess", "a lamp", "rain", "tea", "books", "snow"]
 NO_END = -1
@@ -51,6 +51,7 @@ PHASES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", default=BASE, help="the model, of both")
     parser.add_argument("--steps", type=int, default=6, help="steps of each that count, after one that does not")
     parser.add_argument("--completions", type=int, default=32)
     parser.add_argument("--per-prompt", type=int, default=4)
@@ -180,13 +181,12 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     from fgrl import models
     from fgrl.components.algorithms.grpo import GRPO
     from fgrl.components.engines.hf import HF
-    from fgrl.kinds import Reward
+    from fgrl.kinds import Drawn, DrawRequest, Reward
     from fgrl.modules.alarms import Alarms
     from fgrl.modules.online import OnlineRounds
     from fgrl.modules.trainer import OnlineSettings
     from fgrl.modules.training_module import TrainingModule
     from fgrl.pipeline.run import Run
-    from fgrl.rollouts import collecting
     from fgrl.specs import LoraSpec, ModelSpec, Sampling
     from fgrl.types import Rewards, Rollout, Sample
 
@@ -217,7 +217,7 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
             return shown
 
     spec = ModelSpec(
-        base=BASE, dtype="bfloat16", lora=LoraSpec(r=RANK, alpha=ALPHA), attention=options.attention,
+        base=options.base, dtype="bfloat16", lora=LoraSpec(r=RANK, alpha=ALPHA), attention=options.attention,
         gradient_checkpointing=options.checkpointing,
     )  # fmt: skip
     model = models.load(spec, trainable=True)
@@ -229,6 +229,7 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
         warmup=0.0, betas=list(LEARNING["betas"]), eps=LEARNING["eps"], clip_norm=LEARNING["clip_norm"],
         accelerator="cpu", iterations=options.steps + 1, checkpoint_every=options.steps + 1,
     )  # fmt: skip
+    drawer = HF(fold=options.fold).open(model)
     rounds = Rounds(
         models.ActorCritic(model, None),
         GRPO(clip=LEARNING["clip"], kl_coef=LEARNING["beta"]),
@@ -236,7 +237,7 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
         [Sample(id=str(n), prompt=prompt) for n, prompt in enumerate(prompts_of(options))],
         settings,
         Run("grpo", folder, cache=folder / "cache"),
-        drawer=HF(fold=options.fold).open(model),
+        drawer=drawer,
         sampling=Sampling(max_new_tokens=options.new, batch_size=options.completions),
         rollout_batch_size=options.completions,
         per_prompt=options.per_prompt,
@@ -251,14 +252,14 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
         asked = "train" if torch.is_grad_enabled() else "policy" if adapter else "reference"
         return asked
 
-    sample, score = collecting.sample, reward.score
+    draw, score = drawer.draw, reward.score
 
-    def sampled(model: Any, prompts: Any, *args: Any, **options: Any) -> Any:
-        side.answering(prompts)
-        return sample(model, prompts, *args, **options)
+    def drawn(requests: Sequence[DrawRequest]) -> list[Drawn]:
+        side.answering([request.prompt for request in requests])
+        return draw(requests)
 
     clock = side.clock
-    collecting.sample = clock.timed("generate", sampled)
+    drawer.draw = clock.timed("generate", drawn)
     object.__setattr__(model, "states", clock.timed(which, model.states))
     object.__setattr__(model, "score_states", clock.timed(lambda *_a, **_o: asked, model.score_states))
     object.__setattr__(reward, "score", clock.timed("reward", score))
@@ -290,7 +291,7 @@ def train_trl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
         side.tokens = sum(map(len, completion_ids))
         return [side.worth(completion[0]["content"]) for completion in completions]
 
-    base = sources.locate(ModelSpec(base=BASE)).name
+    base = sources.locate(ModelSpec(base=options.base)).name
     settings = GRPOConfig(
         output_dir=str(folder), seed=0, use_cpu=True, bf16=True, max_steps=options.steps + 1,
         per_device_train_batch_size=options.micro, gradient_accumulation_steps=options.completions // options.micro,
@@ -357,7 +358,7 @@ def bounds(options: argparse.Namespace, step: dict[str, Any]) -> dict[str, Any]:
     target = torch.empty_like(source)
     copies = source.nbytes / seconds(lambda: target.copy_(source))
 
-    model = models.load(ModelSpec(base=BASE, dtype="bfloat16", lora=LoraSpec(r=RANK)), trainable=True)
+    model = models.load(ModelSpec(base=options.base, dtype="bfloat16", lora=LoraSpec(r=RANK)), trainable=True)
     layers = [layer for layer in model.trunk.modules() if hasattr(layer, "base_layer")]
     frozen = [layer.base_layer.weight.detach() for layer in layers]
     parts = [getattr(layer, part)["default"] for layer in layers for part in ("lora_A", "lora_B")]

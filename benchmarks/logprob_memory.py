@@ -82,7 +82,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     generator = torch.Generator().manual_seed(0)
 
     def batch(rows: int, length: int) -> Any:
-        ids = torch.randint(10, 10_000, (rows, options.prompt + length), generator=generator).tolist()
+        ids = torch.randint(10, len(model.tokenizer), (rows, options.prompt + length), generator=generator).tolist()
         return pad([row[: options.prompt] for row in ids], [row[options.prompt :] for row in ids], model.pad_id, set())
 
     def score(tokens: Any) -> tuple[Any, Any]:

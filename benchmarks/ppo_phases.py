@@ -52,6 +52,7 @@ def copy_bound() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", default=BASE)
     parser.add_argument("--responses", type=int, default=32)
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=3)
@@ -61,9 +62,9 @@ def main() -> None:
     flops, copies = matrix_bound(), copy_bound()
     print(f"bounds of this machine: {flops / 1e9:.0f} GFLOP/s (bfloat16 products), {copies / 1e9:.1f} GB/s (copies)")
 
-    spec = ModelSpec(base=BASE, dtype="bfloat16", lora=LoraSpec())
+    spec = ModelSpec(base=options.base, dtype="bfloat16", lora=LoraSpec())
     actor, critic = load(spec, trainable=True), load(spec, head="scalar", trainable=True)
-    reward = load(ModelSpec(base=BASE, dtype="bfloat16"), head="scalar")
+    reward = load(ModelSpec(base=options.base, dtype="bfloat16"), head="scalar")
     engine = default_engine()
     prompt = rollouts.encode_prompt(actor.tokenizer, PROMPT)
     prompts = [prompt] * options.responses

@@ -1,9 +1,13 @@
-"""Draw the catalogue's curve from the newest finished run of a recipe: `python benchmarks/quickstart_curve.py [recipe] [runs]`."""
+"""Draw the catalogue's curve from the newest finished run of the quickstart.
+
+fgrl run recipes/quickstart.yaml
+python benchmarks/quickstart_curve.py [--recipe quickstart] [--runs runs] [--figure docs/quickstart.svg]
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -13,10 +17,21 @@ import matplotlib.pyplot as plt
 
 from fgrl.pipeline.log import read_log
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 
-def main(recipe: str = "quickstart", runs: str = "runs") -> None:
-    summaries = {file.parent: json.loads(file.read_text("utf-8")) for file in Path(runs, recipe).glob("*/summary.json")}
-    folder = max(folder for folder, summary in summaries.items() if "evaluate" in summary["stages"])
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="quickstart", help="its name: that of a folder of the runs")
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--figure", type=Path, default=DOCS / "quickstart.svg")
+    options = parser.parse_args()
+    files = (options.runs / options.recipe).glob("*/summary.json")
+    summaries = {file.parent: json.loads(file.read_text("utf-8")) for file in files}
+    finished = [folder for folder, summary in summaries.items() if "evaluate" in summary["stages"]]
+    if not finished:
+        raise SystemExit(f"no finished run in {options.runs / options.recipe}: run the recipe first")
+    folder = max(finished)
     stages = summaries[folder]["stages"]
     place = {name: (folder / stage["dir"]).resolve() for name, stage in stages.items()}
     log = read_log(place["policy"] / "log.jsonl")
@@ -42,10 +57,9 @@ def main(recipe: str = "quickstart", runs: str = "runs") -> None:
         )  # fmt: skip
     share.set(title="held-out: keeps the rule", xticks=range(len(names)), xticklabels=names, ylim=(0, 1))
     share.margins(x=0.5)
-    target = Path(__file__).parent.parent / "docs" / "quickstart.svg"
-    figure.savefig(target, metadata={"Date": None})
-    sys.stdout.write(f"{target}\n")
+    figure.savefig(options.figure, metadata={"Date": None})
+    print(options.figure)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -1,13 +1,14 @@
-"""How long `import fgrl` and `fgrl --help` take: the median of ten fresh processes each, and of each command's help three.
+"""How long `import fgrl`, `fgrl --help` and the help of each command take: medians of fresh processes.
 
 The whole process counts, with the start of Python, which is printed as well. Beside the time that passes stands the processor's: on a
 machine that is busy with other work it is the one to look at.
 
-    python benchmarks/startup.py
+    python benchmarks/startup.py [--times 10] [--commands run plan]
 """
 
 from __future__ import annotations
 
+import argparse
 import resource
 import statistics
 import subprocess
@@ -35,6 +36,11 @@ def show(what: str, taken: tuple[float, float], times: int) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=10, help="processes of each; of the help of a command 3 at most")
+    parser.add_argument("--commands", nargs="*", help="commands whose help is measured (default: all)")
+    options = parser.parse_args()
+
     import typer.main
 
     import fgrl.cli
@@ -44,11 +50,13 @@ def main() -> None:
         "python -c 'import fgrl'": ["-c", "import fgrl"],
         "fgrl --help": ["-m", "fgrl", "--help"],
     }.items():
-        show(what, seconds(arguments, 10), 10)
+        show(what, seconds(arguments, options.times), options.times)
     commands = getattr(typer.main.get_command(fgrl.cli.app), "commands", {})
-    slowest = {name: seconds(["-m", "fgrl", name, "--help"], 3) for name in commands}
+    times = min(3, options.times)
+    names = list(commands) if options.commands is None else options.commands
+    slowest = {name: seconds(["-m", "fgrl", name, "--help"], times) for name in names}
     for name, taken in sorted(slowest.items(), key=lambda item: item[1], reverse=True):
-        show(f"fgrl {name} --help", taken, 3)
+        show(f"fgrl {name} --help", taken, times)
     print(f"meant to stay below {MOST} s on a quiet core")
 
 

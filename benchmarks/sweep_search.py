@@ -6,11 +6,12 @@
 2. The same 60 random points as learning curves that end at the objective's value, with noise: the share of the iterations that stopping early
    saves, and by how much the best of the finished points is worse.
 
-    python benchmarks/sweep_search.py [SEEDS] [POINTS]
+    python benchmarks/sweep_search.py [--seeds 50] [--points 60]
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 import time
@@ -71,7 +72,11 @@ def interval(values: list[float]) -> str:
 
 
 def main() -> None:
-    seeds, most = (int(word) for word in (sys.argv[1:] + ["50", "60"][len(sys.argv) - 1 :])[:2])  # seeds: at least 2
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=50, help="at least 2")
+    parser.add_argument("--points", type=int, default=60)
+    options = parser.parse_args()
+    seeds, most = options.seeds, options.points
     print(
         f"{seeds} seeds, {most} points; bayes: optuna's GPSampler after {FIRST_RANDOM} random points, which both searches share"
     )

@@ -245,7 +245,14 @@ def _digits(number: str) -> str:
 def _columns(rows: Sequence[Row], lines: Sequence[str], layout: Layout) -> list[str]:
     read = [plain(line) for line in lines if line.strip()]
     wanted = [plain(row.values[column]) for column in range(len(rows[0].values)) for row in rows]
-    if any(read[at : at + len(wanted)] == wanted for at in range(len(read))):
+    lines_of = [  # two columns whose numbers stand in one cell
+        wanted,
+        [
+            *(a + b for a, b in zip(wanted[: len(rows)], wanted[len(rows) : 2 * len(rows)], strict=True)),
+            *wanted[2 * len(rows) :],
+        ],
+    ]
+    if any(read[at : at + len(each)] == each for each in lines_of for at in range(len(read))):
         return []
     return [f"{rows[0].group}: the lines do not have {', '.join(wanted)} below each other"]
 
@@ -312,7 +319,8 @@ def check(data: Mapping[str, Mapping[str, Any]], folder: Path, layouts: Mapping[
     """Return what is wrong in the data files, by name, that have the texts of the folder."""
     wrong = []
     for paper, content in data.items():
-        lines = (folder / content["text"]).read_text(encoding="utf-8").splitlines()
+        text = (folder / content["text"]).read_text(encoding="utf-8")
+        lines = re.sub(r"(\d\.\d+) / (\d+\.\d)", r"\1\t\2", text).splitlines()  # two numbers of one cell
         for number, table in content["tables"].items():
             layout = Layout(**layouts.get(paper, {}).get(number, {}))
             wrong += [f"{paper}, Table {number}: {text}" for text in check_table(lines, number, table, layout)]

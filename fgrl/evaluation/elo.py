@@ -486,7 +486,7 @@ def table(title: str, games: Sequence[Game], settings: EloSettings, bootstrap: B
         judges=dict(sorted(Counter(game.by or "unknown" for game in games).items())),
         chose_first=resampled(chose_first(games, contest.prompts)) if any(game.shown for game in games) else None,
         disagreements=sum(agree is False for agree in both_orders) if both_orders else None,
-        notes=ratings.notes(),
+        notes=[*ratings.notes(), *_only_ties(games)],
         settings={"anchor": settings.anchor.model_dump(), "ridge": settings.ridge, **bootstrap._asdict()},
     )
 
@@ -504,6 +504,14 @@ def about(games: Sequence[Game], settings: EloSettings) -> str:
         f"{missing:,} of them without a verdict" if missing else "",
     ]
     return ", ".join(filter(None, parts))
+
+
+def _only_ties(games: Sequence[Game]) -> list[str]:
+    """Return a remark where no decided game has a winner."""
+    decided = [game.verdict for game in games if game.verdict is not None]
+    if not decided or set(decided) != {"tie"}:
+        return []
+    return [f"all {len(decided):,} decided games are ties: they show no difference between the models"]
 
 
 def _by_model(games: Iterable[Game]) -> Mapping[str, list[tuple[Game, float | None]]]:

@@ -33,6 +33,10 @@ class GroupRelative(PolicyGradient):
     """Measure the KL to the reference although `kl_coef` is 0: `kl` and `kl_loss` are in the log, and the reference is
     read.
     """
+    measure_entropy: Annotated[bool, KeyedUnless(False)] = False
+    """Measure the policy's exact entropy, over the whole vocabulary. Otherwise `entropy` in the log is -log p of the
+    drawn tokens, which is too low where `top_p` or `top_k` truncates the draws.
+    """
     skip_zero_variance: bool = False
     """Leave out the groups that teach nothing because every advantage in them is 0 (before any KL). If all groups of an
     iteration are such, all are kept."""
@@ -41,13 +45,15 @@ class GroupRelative(PolicyGradient):
         return ["even steps"] if self.skip_zero_variance else []
 
     def needs(self) -> frozenset[str]:
-        return frozenset({"old_logp", "ref_logp"} if self.kl_coef or self.measure_kl else {"old_logp"})
+        fields = {"old_logp": True, "ref_logp": self.kl_coef or self.measure_kl, "entropy": self.measure_entropy}
+        return frozenset(name for name, needed in fields.items() if needed)
 
     def can_skip_old_logp(self) -> bool:
         """Not with the KL in the reward, which is subtracted before the step, nor where groups are left out of the
-        step, because their entropy and KL would not be measured.
+        step, because their entropy and KL would not be measured, nor where the exact entropy is, in the same pass.
         """
-        return not (self.kl_coef and self.kl_in == "reward") and not self.skip_zero_variance
+        in_reward = self.kl_coef and self.kl_in == "reward"
+        return not (in_reward or self.skip_zero_variance or self.measure_entropy)
 
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages:
         """[B,T]. Responses whose reward is missing (NaN) take no part and get 0; the caller drops them."""

@@ -38,7 +38,9 @@ def of_responses(rollout: Rollout, rewards: Rewards) -> dict[str, float]:
     known = ~rewards.response.isnan()
     if not torch.allclose(totals[known], rewards.response[known], rtol=1e-3, atol=1e-4):
         metrics["total_reward"] = float(totals[known].mean())
-    if rollout.old_logp is not None:
+    if rollout.entropy is not None:
+        metrics["entropy"] = float(torch.where(mask, rollout.entropy, 0.0).sum() / mask.sum())
+    elif rollout.old_logp is not None:
         metrics["entropy"] = float(-torch.where(mask, rollout.old_logp, 0.0).sum() / mask.sum())
     if rollout.ref_entropy is not None:
         metrics["ref_entropy"] = float(torch.where(mask, rollout.ref_entropy, 0.0).sum() / mask.sum())

@@ -22,7 +22,7 @@ from fgrl.results.curves import Curve
 from fgrl.results.differing import leaves
 from fgrl.results.evaluations import Evaluation, RecipeResults
 from fgrl.results.frontier import Frontier, frontier
-from fgrl.results.paper_table import Cell, PaperTable, TableRow, cell_of, mark_best, measurement
+from fgrl.results.paper_table import Cell, PaperTable, TableRow, cell_of, derived_number, mark_best, measurement
 from fgrl.results.published import GROUP, Published, read_published
 from fgrl.results.reading import mapping
 from fgrl.results.run_folder import load as load_run_folder
@@ -145,6 +145,7 @@ def paper_table(table: OpenTable) -> PaperTable:
         if counted is not None and column.count is not None:
             _count(column, {name: row.cells[title] for name, row in rows.items()}, file, counted)
         made.notes += _fill(title, column, rows, table, evaluations)
+    _derive(rows, file)
     if published is not None:
         made.source = f"{published.title}, Table {published.number} ({published.table.where})"
         made.published_model, made.published_budget = published.table.model, published.table.budget
@@ -205,7 +206,7 @@ def _fill(
         place, own = table.places[name], table.places[name].row
         number = own.numbers.get(title, column.number)
         recipe = table.file.recipe_of(own, column) if table.file.recipes else ""
-        if number is None or row.waiting:
+        if number is None or row.waiting or own.derived:
             continue
         if recipe in place.waiting:
             row.cells[title].missing = place.waiting[recipe]
@@ -226,6 +227,19 @@ def _fill(
         parts.setdefault(rows[name].group if table.file.best == "group" else "", []).append(name)
     whys = [mark_best({name: cells[name] for name in part}, measured, better) for part in parts.values()]
     return [f"{title}: none is marked: {why}" for why in whys if why]
+
+
+def _derive(rows: Mapping[str, TableRow], file: TableFile) -> None:
+    """Set the rows that are computed from others, where all of those have run."""
+    for name, row in rows.items():
+        if (derived := file.rows[name].derived) is None:
+            continue
+        for title, cell in row.cells.items():
+            number = derived_number([rows[other].cells[title] for other in derived.of], derived.value)
+            if number is not None:
+                cell.ours, cell.over_seeds = number
+        if not any(cell.ours for cell in row.cells.values()):
+            row.waiting = "not run"
 
 
 def _count(column: Column, cells: Mapping[str, Cell], file: TableFile, counted: Statistics) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,33 @@ class Column(Settings):
         return value
 
 
+class Derived(Settings):
+    """A row that is computed from other rows of the table, column by column."""
+
+    gain: str | None = None
+    """The row whose change relative to `over`, in percent, it is."""
+    over: str | None = None
+    """The row that `gain` is compared with."""
+    mean: list[str] = []
+    """Instead of both: the rows whose mean it is."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Derived:
+        if bool(self.mean) == bool(self.gain and self.over):
+            raise ValueError("wants `gain` and `over`, or `mean`")
+        return self
+
+    @property
+    def of(self) -> list[str]:
+        return self.mean or [str(self.gain), str(self.over)]
+
+    def value(self, values: Sequence[float]) -> float | None:
+        """Return its number, of those of the rows `of`; None where it would divide by 0."""
+        if self.mean:
+            return math.fsum(values) / len(values)
+        return 100 * (values[0] / values[1] - 1) if values[1] else None
+
+
 class Row(Settings):
     """A row: a model that a recipe trains or measures."""
 
@@ -59,6 +87,8 @@ class Row(Settings):
     """Models of columns whose evaluation calls it otherwise."""
     domain: str | None = None
     """Domain whose annotations are counted, `total` for all of them, instead of a recipe."""
+    derived: Derived | None = None
+    """Other rows that it is computed from, instead of a recipe."""
     x: float | None = None
     """Place on the axis of a figure."""
     reason: str = ""
@@ -148,6 +178,9 @@ class TableFile(Settings):
                 raise ValueError(f'{where}rows.{name}: "{row.recipe}" is not among `recipes`')
             if not row.reason and row.domain is None and not self.recipes:
                 raise ValueError(f"{where}rows.{name}: wants a recipe, a domain or a reason")
+            for other in row.derived.of if row.derived else []:
+                if other not in self.rows or self.rows[other].derived:
+                    raise ValueError(f'{where}rows.{name}: "{other}" is no row that has numbers of its own')
         known = {*self.columns, *((self.small.columns or {}) if self.small else {})}
         for name, row in self.rows.items():
             for title in (*row.numbers, *row.models):
@@ -181,7 +214,9 @@ class TableFile(Settings):
     def recipes_of(self, row: Row) -> list[str]:
         """Return the names of all recipes of a row; empty where it has none."""
         used = [self.recipe_of(row, column) for column in self.columns.values() if column.number is not None]
-        return [] if row.reason or row.domain is not None else list(dict.fromkeys(used or [self.recipe_of(row)]))
+        if row.reason or row.derived or row.domain is not None:
+            return []
+        return list(dict.fromkeys(used or [self.recipe_of(row)]))
 
     def address(self, recipe: str, row: Row, folder: Path) -> Path:
         """Return a recipe of a row; `folder` is the folder of this file."""

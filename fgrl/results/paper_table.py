@@ -4,7 +4,7 @@ numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -110,6 +110,24 @@ def cell_of(measured: Measurement, scale: float) -> Cell:
     values = [value for value in number.seeds.values() if value is not None]
     over_seeds = _scaled(student(values), scale) if len(values) > 1 else None
     return Cell(ours=_scaled(number, scale), over_seeds=over_seeds)
+
+
+def derived_number(
+    cells: Sequence[Cell], value: Callable[[Sequence[float]], float | None]
+) -> tuple[RecipeNumber, Estimate | None] | None:
+    """Return a number that is computed from the numbers of other rows, without an interval over prompts; and its mean
+    over the seeds that all of them have. None where one of them has no number.
+    """
+    numbers = [cell.ours for cell in cells]
+    means = [number.mean for number in numbers if number is not None and number.mean is not None]
+    mean = value(means) if len(means) == len(cells) else None
+    if mean is None:
+        return None
+    known = [number.seeds for number in numbers if number is not None]
+    own = {seed: [one for seeds in known if (one := seeds.get(seed)) is not None] for seed in known[0]}
+    by_seed = {seed: value(each) for seed, each in own.items() if len(each) == len(cells)}
+    several = [each for each in by_seed.values() if each is not None]
+    return RecipeNumber(mean=mean, seeds=by_seed), student(several) if len(several) > 1 else None
 
 
 def mark_best(cells: Mapping[str, Cell], measured: Mapping[str, Measurement], better: Better) -> str:

@@ -16,13 +16,18 @@ class CutPrompts:
 
     count: int
     """Number of prompts that were looked at."""
-    cut: int
-    """Number of those that are longer than the limit."""
+    long: Sequence[bool]
+    """Which of them are longer than the limit."""
     limit: int
     longest: int = 0
     """Tokens of the longest prompt."""
     id: str = ""
     """The longest prompt's."""
+
+    @property
+    def cut(self) -> int:
+        """Number of those that are longer than the limit."""
+        return sum(self.long)
 
     @property
     def share(self) -> float:
@@ -46,7 +51,7 @@ def cut_prompts(tokenizer: Any, samples: Sequence[Sample], max_tokens: int) -> C
     """Count the prompts of more than `max_tokens` tokens, as the model gets them."""
     lengths = [len(encode_prompt(tokenizer, sample.prompt)) for sample in samples]
     if not lengths:
-        return CutPrompts(0, 0, max_tokens)
+        return CutPrompts(0, [], max_tokens)
     longest = max(range(len(lengths)), key=lengths.__getitem__)
-    cut = sum(length > max_tokens for length in lengths)
-    return CutPrompts(len(lengths), cut, max_tokens, lengths[longest], str(samples[longest].id))
+    long = [length > max_tokens for length in lengths]
+    return CutPrompts(len(lengths), long, max_tokens, lengths[longest], str(samples[longest].id))

@@ -72,6 +72,10 @@ class RolloutSettings(Settings):
     """Responses to each prompt."""
     sampling: Sampling
     """How to draw."""
+    drop_long_prompts: Annotated[bool, KeyedUnless(False)] = False
+    """Leave out prompts of more than `sampling.max_prompt_tokens` tokens, before the first iteration; otherwise they lose
+    their beginning.
+    """
     engine: Engine = Field(default_factory=default_engine)
     """What draws."""
 
@@ -352,7 +356,12 @@ class RLStage(TrainingStage):
         at_once, train = self._prompts_at_once(run.limit)
         prompts = list(islice(self.prompts.read(), run.limit and max(run.limit, at_once)))
         cut = rollouts.cut_prompts(actor.tokenizer, prompts, self.rollout.sampling.max_prompt_tokens)
-        if cut.cut:
+        if cut.cut and self.rollout.drop_long_prompts:
+            prompts = [each for each, long in zip(prompts, cut.long, strict=True) if not long]
+            run.say(f"{cut.cut:,} of {cut.count:,} prompts are longer than max_prompt_tokens {cut.limit}, and left out")
+            if len(prompts) < at_once:
+                raise DataError(f"an iteration takes {at_once} prompts, and {len(prompts)} are short enough")
+        elif cut.cut:
             run.say(cut.warning())
         responses = at_once * self.rollout.per_prompt
         drawer = self.rollout.engine.open(actor)

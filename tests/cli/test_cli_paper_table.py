@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import re
+import statistics
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -99,6 +102,34 @@ def test_ours_are_means_over_seeds_with_both_intervals_and_never_in_the_paper_s_
     assert made["ours"]["seeds"] == [0, 1, 2]
     # again nothing is run
     assert told(table, "--run", "--seeds", "0,1,2") == made
+
+
+def test_rows_are_computed_from_other_rows(table: Path) -> None:
+    """A change in percent and a mean, of our numbers and of those of each seed; nothing of it before all rows have run."""
+    rows = yaml.safe_load(TABLE)["rows"]
+    plain, fine = "Trained / Plain", "Trained / Fine_1"
+    rows |= {"+% Plain": {"derived": {"gain": fine, "over": plain}}, "Mean": {"derived": {"mean": [plain, fine]}}}
+    text = printed(changed(table, rows=rows), "--seeds", "0,1,2")
+    assert re.search(r"  \+% Plain +not run", text)
+    made = told(table, "--run", "--seeds", "0,1,2")
+    gain, mean = (row["ours"]["Kept (%)"] for row in made["rows"][-2:])
+    assert gain["mean"] == pytest.approx(100 * (share("fine") / share("plain") - 1))
+    assert mean["mean"] == pytest.approx((share("fine") + share("plain")) / 2)
+    assert (gain["low"], gain["best"]) == (None, False)
+    of_seed = [
+        100 * sum(one) / len(one) + 100 * sum(two) / len(two)
+        for one, two in zip(KEPT["fine"], KEPT["plain"], strict=True)
+    ]
+    half = 4.302653 * statistics.stdev(value / 2 for value in of_seed) / math.sqrt(3)
+    assert mean["over_seeds"]["high"] - mean["mean"] == pytest.approx(half, rel=1e-4)
+    for derived in (
+        {"gain": fine},
+        {"mean": [fine], "gain": fine, "over": plain},
+        {"mean": ["Nobody"]},
+        {"mean": ["Mean"]},
+    ):
+        with pytest.raises(Problems):
+            read_table_file(changed(table, rows=rows | {"Mean": {"derived": derived}}))
 
 
 def test_the_best_is_marked_only_where_the_paired_intervals_allow_it(table: Path) -> None:

@@ -67,6 +67,10 @@ def test_how_many_sentences() -> None:
     [
         ("Must include the keyword 'machine learning'", ["machine learning"]),
         ('The answer must include the keyword "Mulan".', ["Mulan"]),
+        ('The answer must include the keyword "Mulan"', ["Mulan"]),
+        ('The answer must include the keywords "Mulan" and "Shang"', ["Mulan", "Shang"]),
+        ('"Mulan" must be included', None),
+        ("\"Must include the keyword 'machine learning'.\"", ["machine learning"]),
         ("The response must include the terms 'tactics' and 'strategy'", ["tactics", "strategy"]),
         ("The script must include the keywords 'A', 'B', and 'C'", None),
         ("must include the keywords 'A', 'B', and 'C'", ["A", "B", "C"]),

@@ -214,6 +214,14 @@ def test_an_undefeated_model_has_no_finite_rating_and_the_reason() -> None:
     ]
 
 
+def test_a_table_of_ties_alone_says_so() -> None:
+    ties = [game("a", "b", "tie", str(number)) for number in range(4)]
+    assert table_of(ties).notes == ["all 4 decided games are ties: they show no difference between the models"]
+    undecided = [*ties, game("a", "b", None, "9")]
+    assert table_of(undecided).notes == table_of(ties).notes
+    assert not table_of([*ties, game("a", "b", "first", "9"), game("a", "b", "second", "10")]).notes
+
+
 def test_a_winless_model_too() -> None:
     table = table_of(reversed_games(UNDEFEATED))
     assert [standing.model for standing in table.standings] == ["b", "a", "top"]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+import tiny_recipe
 from conftest import train_tokenizer
+from tiny_recipe import a_run, alone, log
 
 from fgrl import rollouts
+from fgrl.errors import DataError
 from fgrl.modules.alarms import Alarms, Watch
 from fgrl.rollouts.rows import TokenTable
 from fgrl.types import Sample
@@ -49,3 +55,26 @@ def test_rows_that_lose_a_part_are_named() -> None:
         "responses of 1 of 2 rows (50%) are longer than max_tokens allows and lose their end, such as row 1: 3 of its 10"
         in said
     )
+
+
+def test_a_training_leaves_long_prompts_out_on_request(tmp_path: Path, tiny_model_dir: Path) -> None:
+    recipe = tiny_recipe.write(tmp_path / "recipe", tiny_model_dir)
+    prompts = list(alone(recipe, "policy").prompts.read())
+    tokenizer = train_tokenizer()
+    lengths = sorted(len(rollouts.encode_prompt(tokenizer, sample.prompt)) for sample in prompts)
+    limit = f"stages.policy.rollout.sampling.max_prompt_tokens={lengths[len(lengths) // 2]}"
+    share = {}
+    for drop in ("false", "true"):
+        stage = alone(recipe, "policy", limit, f"stages.policy.rollout.drop_long_prompts={drop}")
+        stage.run(a_run(tmp_path / drop))
+        share[drop] = max(row["prompts_cut"] for row in log(tmp_path / drop))
+    assert share["false"] > 0
+    assert share["true"] == 0
+    stage = alone(
+        recipe,
+        "policy",
+        "stages.policy.rollout.sampling.max_prompt_tokens=1",
+        "stages.policy.rollout.drop_long_prompts=true",
+    )
+    with pytest.raises(DataError, match="0 are short enough"):
+        stage.run(a_run(tmp_path / "none"))

@@ -44,7 +44,7 @@ class Hir(CodedSet):
     rule on Chinese (19). Here only those without a rule are; `judged` takes the others away as well.
     """
 
-    version = 2
+    version = 3
 
     HUB_FILES: ClassVar[tuple[str, ...]] = ("HIR_trainv1.jsonl",)
 

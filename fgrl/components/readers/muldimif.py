@@ -31,7 +31,7 @@ class MulDimIF(RubricSet):
     to the judge and are counted by category.
     """
 
-    version = 2
+    version = 3
 
     path: HubPath = "Junjie-Ye/MulDimIF"
     columns: MulDimIFColumns = MulDimIFColumns()

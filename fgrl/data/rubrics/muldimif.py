@@ -99,7 +99,10 @@ def check_of(constraint: Sequence[str], prompt: str = "") -> Check | None:
     prompt: what the constraint belongs to; a Chinese one has no rules for length.
     """
     _, _, sentence = constraint
-    text = re.sub(r"\s+", " ", sentence).strip().strip('"').rstrip(".").strip()
+    text = re.sub(r"\s+", " ", sentence).strip()
+    if re.fullmatch(r'"+[^"]*"*|[^"]*"', text):  # around the sentence, not around its last keyword
+        text = text.strip('"')
+    text = text.rstrip(".").strip()
     topic = "_".join(constraint[:2]).lower()
     if "keyword" in topic:
         return _keywords(text)

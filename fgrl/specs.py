@@ -112,8 +112,13 @@ class ModelSpec(Settings):
             raise ValueError(f"base: no such folder: {base} (a hub id looks like owner/name)")
         folder = files.expanded(base)
         if files.is_folder(folder) and not any((folder / name).is_file() for name in MODEL_FILES):
+            empty = (
+                f"download one into it (hf download OWNER/NAME --local-dir {base}), or "
+                if not files.names_in(folder)
+                else ""
+            )
             raise ValueError(
-                f"base: the folder {base} contains no model: none of {', '.join(MODEL_FILES)}; download one into it (hf download OWNER/NAME --local-dir {base}), or name another folder"
+                f"base: the folder {base} contains no model: none of {', '.join(MODEL_FILES)}; {empty}name the folder of a model"
             )
         return self
 

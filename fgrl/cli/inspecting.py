@@ -72,10 +72,9 @@ def inspect(
 def _inspectable(plan: Plan, name: str | None) -> Planned:
     able = [stage for stage in plan.stages if isinstance(stage.stage, kinds.Inspectable)]
     if name is None:
-        ready = [stage for stage in able if not _missing(plan, stage)]
-        if not ready:
-            raise UsageError("no stage can show samples yet; run the recipe first")
-        return ready[0]
+        if not able:
+            raise UsageError("no stage of this recipe shows samples")
+        name = next((stage.name for stage in able if not _missing(plan, stage)), able[0].name)
     if name not in [stage.name for stage in plan.stages]:
         raise UsageError(registry.unknown("stage", name, [stage.name for stage in plan.stages]))
     if plan[name] not in able:

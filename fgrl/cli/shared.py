@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -199,15 +200,18 @@ def _no_override(given: Sequence[str], number: int, options: Sequence[str]) -> s
     """Return what is wrong with a word that sets nothing, and what was probably meant."""
     before, word, behind, value = ["", *given, "", "", ""][number : number + 4]
     name, colon, after = word.lstrip("-").partition(":")
+    name = "seed" if name == "seeds" else name  # seed=0,1 is a run with each
     meant = f"{name}={after}" if colon and after else f"{before}{word}" if before.endswith("=") else ""
-    if not meant and behind and not behind.startswith("-"):
+    if not meant and not re.match("[A-Za-z]", name) and "." in behind and "=" not in behind:
+        meant = f"{behind}={name}"
+    elif not meant and behind and not behind.startswith("-"):
         meant = f"{name}={value}" if behind == "=" else f"{name}={behind}" if "=" not in behind else ""
     if word.startswith("-"):
         said, guess = f"no such option: {_brief(word)}", "" if foreign.places(name) else _guess(word, options)
     else:
         said, guess = f'"{_brief(word)}" is neither an option nor an override; overrides are written a.b=value', ""
-        if not meant and "--only" in options:
-            guess = f"; one stage alone: --only {_brief(word)}"
+        if not meant and (option := next((name for name in ("--only", "--stage") if name in options), None)):
+            guess = f"; one stage alone: {option} {_brief(word)}"
     return said + (guess or (f'; did you mean "{_brief(meant)}", without spaces?' if meant else ""))
 
 

@@ -41,6 +41,8 @@ def check_utf8(path: str | Path) -> None:
     except UnicodeDecodeError as error:
         if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise DataError(f"{path}: this is UTF-16; save the file as UTF-8") from None
+        if error.object.startswith(b"\x1f\x8b"):
+            raise DataError(f"{path}: this is packed (gzip); unpack it: gunzip {path}") from None
         byte = f"byte 0x{error.object[error.start]:02x}"
         raise DataError(f"{path}:{number}: not UTF-8: {byte}, {error.reason}; save the file as UTF-8") from None
     except OSError as error:

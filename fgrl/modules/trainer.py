@@ -200,18 +200,18 @@ def check(settings: TrainSettings) -> None:
     name = settings.strategy
     if settings.accelerator == "gpu" and not torch.cuda.is_available():
         raise Unavailable(
-            "train.accelerator is gpu, and no GPU is visible here (`fgrl doctor` lists what there is): set train.accelerator=auto"
+            "train.accelerator is gpu, and no GPU is visible here (`fgrl doctor` lists what there is): set train.accelerator to auto"
         )
     if name in ("auto", "ddp"):
         return
     if settings.deepspeed and find_spec("deepspeed") is None:
         raise Unavailable(
-            f"train.strategy {name} needs DeepSpeed: pip install 'fgrl[deepspeed]', or set train.strategy=ddp"
+            f"train.strategy {name} needs DeepSpeed: pip install 'fgrl[deepspeed]', or set train.strategy to ddp"
         )
     if settings.accelerator == "auto" and not torch.cuda.is_available():
         raise Unavailable(
-            f"train.strategy {name} is meant for GPUs, and none is visible here: set train.strategy=ddp (which trains float32 "
-            f"weights or LoRA adapters), or try {name} out on CPUs with train.accelerator=cpu"
+            f"train.strategy {name} is meant for GPUs, and none is visible here: set train.strategy to ddp (which trains float32 "
+            f"weights or LoRA adapters), or try {name} out on CPUs with train.accelerator: cpu"
         )
 
 

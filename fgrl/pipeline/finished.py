@@ -216,6 +216,7 @@ def newest_runs(path: Path, runs: Path, overrides: Sequence[str] = (), seeds: Se
     known = Runs(runs).invocations(recipe_name(path))
     if not overrides and not seeds:
         if not known:
+            recipes.load(path)  # another kind of file is refused as such
             raise UsageError(f"{path} has not run (no runs in {runs / recipe_name(path)}): fgrl run {path}")
         return known[:1]
     folders = []
@@ -257,7 +258,10 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
     """Return the runs in a folder; the newest of those with the same key (the same recipe, run twice)."""
     folders = [folder for folder in run_folders(path) if (folder / "recipe.yaml").exists()]
     if not folders:
-        raise UsageError(f"{path} contains no runs")
+        inside = ", ".join(str(each.parent) for each in sorted(path.glob("*/*Z-*"))[-1:])
+        raise UsageError(
+            f"{path} contains no runs" + (f" itself: name the runs of one recipe, as in {inside}" if inside else "")
+        )
     loaded = ((folder, load_run_folder(folder)) for folder in folders)
     newest = {(run.record.recipe, run.record.key): (folder, run) for folder, run in loaded}
     finished = [of_run(folder, run) for folder, run in newest.values()]

@@ -21,6 +21,7 @@ from fgrl import recipe as recipes
 from fgrl.errors import DataError, UsageError
 from fgrl.models.sources import POLICIES
 from fgrl.pipeline import bare_names, finished
+from fgrl.pipeline.folders import Runs
 from fgrl.recipe import Address
 from fgrl.results.reading import mapping
 from fgrl.results.records import STAGE, Broken, StageRecord, check_contents, find_stage, folder_of, has_stage
@@ -91,7 +92,7 @@ def names_a_stage(word: str, runs: Path) -> bool:
             return True
         if any((path / name).is_file() for name in MODEL_FILES):  # an exported model, which has a recipe beside it
             return False
-        return (path / "recipe.yaml").exists() or any(path.glob("*Z-*"))
+        return (path / "recipe.yaml").exists() or any(path.glob("*Z-*")) or Runs(path).stages.is_dir()
     source, inner = _split(word)
     return files.exists(Address.parse(source).file) or inner is not None or ".yaml" in word
 

@@ -25,6 +25,7 @@ SEPARATOR = "::"
 OTHER_RECIPE, OTHER_ROW = "recipe", "row"
 """Overrides that choose what runs, instead of a value in it."""
 _MOST_BELOW = 60
+_ENTRIES = "write entries, name: ..., without the dashes or brackets of a list"
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,7 @@ def _is_name(tree: Tree) -> bool:
 
 
 def _top(tree: Tree, problems: list[Problem]) -> dict[str, Tree] | None:
-    """Return the entries of one file: known keys, `about` first, mappings where mappings must be; likewise each of
+    """Return the entries of one file: known keys, `about`, mappings where mappings must be; likewise each of
     its rows.
 
     None when they cannot be merged with others.
@@ -289,8 +290,6 @@ def _top(tree: Tree, problems: list[Problem]) -> dict[str, Tree] | None:
     if about is None:
         hint = 'the first key says what the recipe is for: about: "..."'
         problems.append(Problem(("about",), "missing; wants str", hint, tree.place))
-    elif "about" not in list(entries)[: 2 if next(iter(entries)) == "extends" else 1]:
-        problems.append(Problem(("about",), "comes first in a recipe (or right behind extends)", None, about.place))
     if "rows" in entries:
         entries["rows"] = _rows(entries["rows"], problems)
     return entries if readable and (about is None or about.value is not None) else None
@@ -299,7 +298,8 @@ def _top(tree: Tree, problems: list[Problem]) -> dict[str, Tree] | None:
 def _rows(tree: Tree, problems: list[Problem]) -> Tree:
     """Return the rows of one file without those that cannot be read."""
     if tree.value is not None and tree.value is not FAILED and not isinstance(tree.value, dict):
-        problems.append(Problem(("rows",), f"wants a mapping of rows, got {described(tree.plain())}", None, tree.place))
+        message = f"wants a mapping of rows, got {described(tree.plain())}"
+        problems.append(Problem(("rows",), message, _ENTRIES if isinstance(tree.value, list) else None, tree.place))
     rows: dict[str, Tree] = {}
     for name, row in tree.children.items():
         message: str | None = None
@@ -348,5 +348,7 @@ def _layer(
         wrong = misfit(key, part.plain())
         readable = readable and (key == "about" or isinstance(part.value, dict))
         if wrong is not None:
-            problems.append(Problem((*path, key), wrong, None, part.place))
+            problems.append(
+                Problem((*path, key), wrong, _ENTRIES if isinstance(part.value, list) else None, part.place)
+            )
     return entries, readable

@@ -269,7 +269,7 @@ class SweepFile(Settings):
 
 def read_sweep(path: Path) -> SweepFile:
     """Return a sweep file. Raises `Problems` with the place of every mistake, and `UsageError`."""
-    sweep = read_settings(SweepFile, str(path), Shelf(Path(__file__).parent / "sweeps"))
+    sweep = read_settings(SweepFile, str(path), Shelf(Path(__file__).parent / "sweeps", "a sweep"))
     if sweep.method == "grid":
         endless = [name for name, each in sweep.parameters.items() if each.choices is None]
         if endless:

@@ -251,5 +251,5 @@ def is_table_file(path: Path) -> bool:
 
 def read_table_file(path: Path, *, small: bool = False) -> TableFile:
     """Raise `Problems` with every mistake, and `UsageError` where a small version is wanted and there is none."""
-    table = read_settings(TableFile, str(path), Shelf(path.parent))
+    table = read_settings(TableFile, str(path), Shelf(path.parent, "a table"))
     return table.smaller() if small else table

@@ -222,6 +222,10 @@ def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context
     if files.is_folder(folder / given):
         return str((folder / given).resolve())
     parent = (folder / given).parent
+    if files.is_file(folder / given) and (names_folder(node) or given.suffix):
+        return context.problem(
+            path, f"{node} is a file, and a folder is wanted", "name the folder, or a hub id (owner/name)"
+        )
     near = nearest(given.name, [name for name in files.names_in(parent) if files.is_folder(parent / name)])
     hint = f'did you mean "{_beside(node, near)}"?' if near else None
     if names_folder(node):
@@ -256,18 +260,28 @@ def _as_data(before: Any, value: Any) -> Any:
 
 def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context: Context) -> Any:
     """Something that can be no component and no settings at all."""
+    before = "leave out the dashes or brackets of the list  " if isinstance(node, list) else ""
+    if node is True and not any(field.is_required() for field in slot.model_fields.values()):
+        before = "write {}, for the defaults  "
     if is_component(slot):
         kind = kind_of(slot) or slot.__name__
         return context.problem(
-            path, f"wants {explaining.a(wanted(annotation))}, got {described(node)}", _choices(None, kind, slot)
+            path,
+            f"wants {explaining.a(wanted(annotation))}, got {described(node)}",
+            before + _choices(None, kind, slot),
         )
-    return context.problem(path, f"wants {wanted(annotation)}, got {described(node)}", explaining.keys_of(slot))
+    return context.problem(
+        path, f"wants {wanted(annotation)}, got {described(node)}", before + explaining.keys_of(slot)
+    )
 
 
 def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
     """Return a leaf that pydantic checks; only stray references inside it are ours."""
     if explaining.holds(node, FAILED):
         return FAILED
+    if isinstance(node, list) and any(value_type(inner) for inner, _ in members(annotation)):
+        words = wanted(annotation)
+        return context.problem(path, f"wants {words}, got {described(node)}", explaining.quoted(node, words))
     for at, leaf in explaining.leaves(node, path):
         if isinstance(leaf, str) and "${out:" in leaf:
             return context.problem(at, f"no place for a reference to a stage: {leaf}")

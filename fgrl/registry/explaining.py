@@ -141,7 +141,7 @@ def _refused(
         if (former_value := f"{name}: {refused}") in cls.former:
             hint = _renamed(cls, former_value, path[:-1], context)
     elif not first:
-        message, hint = f"wants {wanted(annotation)}, got {described(refused)}", _quoted(refused, wanted(annotation))
+        message, hint = f"wants {wanted(annotation)}, got {described(refused)}", quoted(refused, wanted(annotation))
         bounds = [bound for _, error in chosen if (bound := _bound(error))]
         if bounds:
             message = f"wants {bounds[0]}, got {shown(refused)}"
@@ -189,7 +189,7 @@ def _message(error: ErrorDetails, value: Any, words: str | None) -> tuple[str, s
     word = _type_word(error)
     if word:
         wish = words or word
-        return f"wants {wish}, got {described(value)}", _quoted(value, wish)
+        return f"wants {wish}, got {described(value)}", quoted(value, wish)
     bound = _bound(error)
     if bound:
         return f"wants {bound}, got {shown(value)}", None
@@ -233,9 +233,13 @@ def _plain_message(error: ErrorDetails) -> str:
     return error["msg"][:1].lower() + error["msg"][1:]
 
 
-def _quoted(value: Any, words: str) -> str | None:
+def quoted(value: Any, words: str) -> str | None:
     """Return the next step for text where something else is wanted, and for what is written like no text."""
     kinds = set(words.split(" or "))
+    if all(kind == "null" or kind.startswith("list of") for kind in kinds) and not isinstance(value, list):
+        return "write a list: - before each item" if isinstance(value, dict) else f"write [{value}]"
+    if any(kind.startswith("mapping of") for kind in kinds) and isinstance(value, list):
+        return "write entries, name: value, without the dashes or brackets of a list"
     if isinstance(value, dict) and value and not any(value.values()) and "str" in kinds:
         return f'write "{{{", ".join(map(str, value))}}}": text that begins with {{ needs quotes'
     if not isinstance(value, str):

@@ -165,7 +165,8 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 def closest(word: str, choices: Iterable[str], count: int) -> list[str]:
     """At most `count` choices that resemble a word, the nearest first."""
     table = {choice.lower(): choice for choice in choices}
-    return [table[close] for close in difflib.get_close_matches(word.lower(), table, n=count, cutoff=0.6)]
+    cutoff = 0.6 if len(word) < 4 else 0.7  # "stf" is "sft", but "at most" is not "at least", nor "stop" "top_p"
+    return [table[close] for close in difflib.get_close_matches(word.lower(), table, n=count, cutoff=cutoff)]
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

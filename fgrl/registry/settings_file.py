@@ -29,6 +29,8 @@ class Shelf:
 
     folder: Path
     """Folder of the files NAME.yaml."""
+    what: str = "a file of settings"
+    """Kind of the files, in words."""
 
     @property
     def names(self) -> list[str]:
@@ -113,7 +115,7 @@ def _read(path: Path, shelf: Shelf, rank: int, origin: Tree | None) -> Tree:
         return f'did you mean "{near}"?' if near else alternatives(file.name, shelf.names)
 
     named = None if origin is None else origin.place
-    tree, problems = read_tree(path, rank, "a file of settings", "a mapping of settings", named, similar)
+    tree, problems = read_tree(path, rank, shelf.what, "a mapping of settings", named, similar)
     if problems or tree is None:
         raise Problems(problems)
     return tree

@@ -314,6 +314,9 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
     hints = [hint for part, hint in _HINTS.items() if part in f"{context} {problem}"][:1]
     if problem.startswith("but "):
         problem = f"{context}, {problem}"
+    at = text.place(mark.line, mark.column).text if mark else ""
+    if mark and (reference := re.match(r"\$\{[^{}]*\}", at[max(mark.column - 1, 0) :])):
+        hints = [f'write "{reference[0]}", in quotes: inside braces and brackets a reference needs them']
     problem = problem.replace(_TAB, "a tab").replace("mapping values are", "a colon with a space behind it is")
     if mark is None:
         return Problem((), f"not YAML: {problem}", None, text.start())

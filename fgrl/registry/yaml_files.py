@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from fgrl import files
@@ -11,6 +11,17 @@ from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Place, Problem
 from fgrl.registry.tree import TOO_LONG, Text, Tree, parse
+
+OURS = {"stages": ("a recipe", "run"), "parameters": ("a sweep", "sweep"), "columns": ("a table", "table")}
+"""By the key at its top that it cannot lack: what a file of ours is, and the command that takes it."""
+_OTHERS = {
+    ".py": ("Python code", "fgrl check {0} tries its rewards; a recipe names one as {0}:FUNCTION"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt"),
+                    ("a file of rows", "fgrl init KIND --data {0} --model MODEL writes a recipe for them")),
+    **dict.fromkeys((".safetensors", ".bin", ".pt", ".pth"), ("a file of weights", "a model is named by its folder: {1}")),
+    **dict.fromkeys((".gz", ".zip", ".zst", ".xz", ".bz2"), ("a packed file", "unpack it first")),
+}  # fmt: skip
+"""By the end of its name: what a file is that is none of ours, and the next step."""
 
 
 class Unreadable(Exception):
@@ -63,12 +74,26 @@ def read_tree(
             raise Unreadable(f"is empty; {empty}", None, tree.place)
         if tree is not None and (not isinstance(tree.value, dict) or tree.value is FAILED):
             raise Unreadable(f"wants {wants}, got {described(tree.plain())}", None, tree.place)
-        return tree, problems
+        refused = _other(file, what, [] if tree is None else tree.children)
+        if refused is None:
+            return tree, problems
     except FileNotFoundError:
         refused = Unreadable("no such file", similar(file))
     except Unreadable as error:
-        refused = error
+        refused = _other(file, what, []) or error
     message, hint, place = refused.args
     if place is None and named is not None:
         return None, [Problem(("extends",), f"{nearby(file)}: {message}", hint, named)]
     return None, [Problem((), message, hint, place or Place(nearby(file), rank=rank))]
+
+
+def _other(file: Path, what: str, keys: Collection[str]) -> Unreadable | None:
+    """Return what a file with these keys is in place of `what`, and the next step; None where it may be `what`."""
+    ours = {key: (kind, f"fgrl {command} {{0}}") for key, (kind, command) in OURS.items() if key in keys}
+    kinds = [kind for kind, _ in ours.values()]
+    kind, step = _OTHERS.get(file.suffix.lower(), ("", ""))
+    if ours and what in dict(OURS.values()) and what not in kinds:
+        kind, step = next(iter(ours.values()))
+    elif not kind or (keys and file.suffix.lower() in (".json", ".txt")):
+        return None
+    return Unreadable(f"is {kind}, and {what} is wanted", step.format(nearby(file), nearby(file.parent)))

@@ -108,7 +108,7 @@ def refuse_unless(require: Literal["strong", "weak"]) -> DetectedSandbox:
     detected = detect()
     if RANK[detected.strength] >= RANK[require]:
         return detected
-    trust = "; or, for code that you trust, set sandbox.require=weak" if detected.strength == "weak" else ""
+    trust = "; or, for code that you trust, set sandbox.require to weak" if detected.strength == "weak" else ""
     raise Unavailable(
         f"code from data runs only in a sandbox; {require} is required, and here it is {detected.strength}: {detected.lacks} "
         f"({GUIDE}){trust}"

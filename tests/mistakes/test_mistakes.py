@@ -51,5 +51,12 @@ def test_without_a_mistake_a_folder_is_right(world: str, steady_model_dir: Path)
         assert score.judge(nothing, home, 0)[0] == []
 
 
+@pytest.mark.parametrize("mistake", score.mistakes("later"), ids=lambda mistake: mistake.name)
+def test_later_mistakes(mistake: score.Mistake, steady_model_dir: Path) -> None:
+    with score.as_a_user(steady_model_dir) as home:
+        lacks, said = score.judge(mistake, home, 0)
+        assert lacks == [], said
+
+
 def test_the_score(steady_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert score.score(steady_model_dir, []) >= SCORE, capsys.readouterr().out

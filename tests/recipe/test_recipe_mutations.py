@@ -277,7 +277,6 @@ def broken() -> Iterator[Mistake]:
         "number keys": "about: x\nstages: {1: {name: draw, shape: ring}}\n", "a stage's odd name": "about: x\nstages: {a b: {name: draw, shape: ring}}\n",
         "list keys": "about: x\nstages: {[a]: 1}\n", "merge keys": "about: x\nstages: {<<: {a: b}}\n",
         "jinja": "about: x\nseed: {{ seed }}\n", "own alias": "about: x\nstages: &a {b: *a}\n",
-        "about not first": "seed: 1\nabout: x\nstages: {a: {name: draw, shape: ring}}\n",
         "empty about": "about: '  '\nstages: {a: {name: draw, shape: ring}}\n",
         "deep": "about: x\nstages: " + "[" * 200 + "]" * 200 + "\n",
         "very deep": "about: x\nstages: " + "[" * 3000 + "\n",

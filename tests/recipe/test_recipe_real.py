@@ -138,3 +138,11 @@ def test_the_messages_in_the_documentation_are_the_real_ones(tmp_path: Path, mon
         with pytest.raises(Problems) as caught:
             load(name, overrides.split())
         assert str(caught.value) == message.rstrip("\n")
+
+
+def test_the_order_of_keys_has_no_meaning(tmp_path: Path) -> None:
+    text = "seed: 1\nvars: {n: 2}\nabout: x\nstages: {a: {name: average, models: [gpt2, gpt2]}}\n"
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(Problems) as refused:
+        load(tmp_path / "r.yaml")
+    assert [problem.path for problem in refused.value.problems if problem.path[:1] == ("about",)] == []

@@ -127,7 +127,7 @@ MESSAGES = [
     (Shape, {"name": "group"},
      "shapes: missing; wants list of shape\n    = Drawn in this order.  (fgrl show shape group)"),
     (Shape, {"name": "group", "shapes": []}, "shapes: wants at least 1 item, got 0\n    = Drawn in this order.  (fgrl show shape group)"),
-    (Shape, {"name": "group", "shapes": "ring"}, 'shapes: wants list of shape, got str "ring"\n    = Drawn in this order.  (fgrl show shape group)'),
+    (Shape, {"name": "group", "shapes": "ring"}, 'shapes: wants list of shape, got str "ring"\n    = write [ring]\n    = Drawn in this order.  (fgrl show shape group)'),
     (Shape, {"name": "group", "shapes": ["ring", 7]},
      "shapes[1]: wants a shape, got int 7\n    = choices: group, ring, square  (fgrl list shape)"),
     (Draw, {"name": "draw"}, "shape: missing; wants a shape: {name: ...}\n    = choices: group, ring, square  (fgrl list shape)"),
@@ -161,7 +161,8 @@ MESSAGES = [
     (Judge, {"name": "judge", "models": {"a": "${out:a}"}, "targets": [1]}, "targets[0]: wants str, got int 1"),
     (Judge, {"name": "judge", "models": {"a": "${out:a}"}, "targets": "al"}, 'targets: wants list of str or all, got str "al"'),
     (Judge, {"name": "judge", "models": {}}, "models: wants at least 1 item, got 0\n    = By name.  (fgrl show stage judge)"),
-    (Judge, {"name": "judge", "models": ["${out:a}"]}, "models[0]: no place for a reference to a stage: ${out:a}"),
+    (Judge, {"name": "judge", "models": ["${out:a}"]}, "models: wants mapping of ${out:stage} of a stage that makes Checkpoint, got a list\n"
+     "    = write entries, name: value, without the dashes or brackets of a list"),
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from scratch_registry import scratch
 from wording import said
 
 from fgrl import registry
-from fgrl.registry import Component, NotRegistered, Settings, kind, register
+from fgrl.registry import Component, NotRegistered, Settings, kind, problems, register
 
 
 class Fruit(Component, ABC):
@@ -163,3 +163,20 @@ def test_some_names_cannot_be_written_in_a_recipe(name: str) -> None:
 def test_others_can(name: str) -> None:
     register(name)(Apple)
     assert registry.names("fruit") == [name]
+
+
+@pytest.mark.parametrize(
+    ("word", "choices", "meant"),
+    [
+        ("gpro", ["grpo", "ppo"], "grpo"),
+        ("stf", ["sft"], "sft"),
+        ("api_key", ["api_key_env"], "api_key_env"),
+        ("query_proj", ["q_proj", "o_proj"], "q_proj"),
+        ("at most", ["at least", "less than"], None),
+        ("stop", ["top_p", "top_k"], None),
+        ("--seeds", ["--set", "--stage"], None),
+        ("items.yaml", ["mkdocs.yml", "rows.yaml.gz"], None),
+    ],
+)
+def test_a_suggestion_resembles_the_word(word: str, choices: list[str], meant: str | None) -> None:
+    assert problems.nearest(word, choices) == meant

@@ -54,7 +54,7 @@ def test_a_weak_sandbox_is_refused_until_the_recipe_allows_it(folder: Path) -> N
     refused = fgrl("run", "recipe.yaml", cwd=folder, path=str(folder))
     assert refused.returncode == 2
     assert "apt-get install bubblewrap" in refused.stderr
-    assert "sandbox.require=weak" in refused.stderr
+    assert "set sandbox.require to weak" in refused.stderr
     assert "Traceback" not in refused.stderr
     weak = "stages.pairs.builder.rule.sandbox.require=weak"
     allowed = fgrl("run", "recipe.yaml", weak, cwd=folder, path=str(folder))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 
@@ -28,15 +30,17 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return options
 
 
-def train_iteration(rounds: OnlineRounds, number: int) -> dict[str, float]:
+def train_iteration(rounds: OnlineRounds, number: int, context: Callable[[], Any] = nullcontext) -> dict[str, float]:
     """Seconds of drawing and scoring the responses (`collect`), of the rewards (`score`), of training on them (`train`), and of the whole
-    iteration (`step`)."""
+    iteration (`step`). context: of all forward passes."""
     started = time.perf_counter()
     optimizer = torch.optim.AdamW(rounds.parameter_groups(), lr=NO_CHANGE)
-    loader = rounds.start(number, Process(rank=0, world=1, forward_context=nullcontext))
+    loader = rounds.start(number, Process(rank=0, world=1, forward_context=context))
     began = time.perf_counter()
     for place, batch in enumerate(loader):
-        (rounds.loss(batch)[0] / rounds.micro_batches).backward()
+        with context():
+            loss = rounds.loss(batch)[0] / rounds.micro_batches
+        loss.backward()
         if (place + 1) % rounds.micro_batches == 0:
             optimizer.step()
             optimizer.zero_grad()

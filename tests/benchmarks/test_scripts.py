@@ -18,6 +18,7 @@ SMALLEST = {
     "critic_overhead": "--base MODEL --iterations 1 --responses 8 --new-tokens 4 --epochs 1 --critic-tokens 4",
     "dpo_vs_trl": "--base MODEL --steps 1 --pairs 2 --micro 2 --prompt 32 --response 16",
     "generate_speed": "--model MODEL --batch 2 --new 2 --repeats 1",
+    "gpu": "--device cpu --shapes tiny --rows 2 --new 4 --train-rows 2 --completions 16 --repeats 1",
     "grpo_vs_trl": "--base MODEL --steps 1 --completions 4 --per-prompt 2 --micro 2 --new 2",
     "logprob_memory": "--model MODEL --rows 1 --length 8 --prompt 2",
     "plans_without_network": "--only recipes/span_chains.yaml",

@@ -1,8 +1,8 @@
 """The one place that keeps secrets, and paths of this machine, out of what is written, printed or sent.
 
 A secret is recognized by its name (`api_key`, `X-Api-Key`, `apiToken`), by its form (`AKIA...`, a PEM block, a JSON web
-token), or by its value: those of environment variables that are named like secrets, and those that were found before
-(`remember`).
+token), or by its value: those of environment variables that are named like secrets or that a setting names
+(`api_key_env: MY_KEY`), and those that were found before (`remember`).
 
 `hide` is for text, `hide_in` for settings, `secrets_in` names what a recipe may not hold, and `Sanitizer` is for what
 leaves this machine. Data of a run (samples, responses) pass none of them: they are what is trained on.
@@ -51,6 +51,8 @@ _NO_VALUE = re.compile(
     r" (?:env|file|files|path|folder|dir|url|name|names|field|column|columns|policy|length|count|counts|prefix|type|kind) $"
 )
 """Ends of names whose value only says where a secret is, or something about it."""
+_NAMES_A_VARIABLE = re.compile(r"(?:^|[._-])env(?:_?vars?)?$|[a-z]Env(?:Vars?)?$")
+"""Names of settings whose values are names of environment variables: `api_key_env`."""
 _OPAQUE = re.compile(r"(?=.*\d)[\w.~+/=*:-]{8,}")
 """Values of `token` that are secrets: no word, and no token of a tokenizer (`<|end|>`, `[PAD]`)."""
 
@@ -192,18 +194,34 @@ def _plain_forms_hidden(text: str) -> str:
 # -- values that are known ---------------------------------------------------------------------------------------------
 
 _found: set[str] = set()
+_variables: set[str] = set()
+"""Names of environment variables that settings name."""
 
 
 def remember(settings: Any) -> None:
-    """From now on the secrets in these settings are hidden wherever they occur.
+    """From now on the secrets in these settings, and in the environment variables that they name, are hidden wherever
+    they occur.
 
     Of a text that only contains one, as a prompt might, a private key is kept in mind, and nothing of the other words.
     """
+    remember_variables(settings)
     for _path, value, named in _secrets(settings):
         whole = named or not re.search(r"\s", value)
         values = [value] if whole else [key[0] for key in re.finditer(_FORMS["PRIVATE KEY"], value)]
         lines = [line for each in values for line in (each, *each.splitlines()) if not line.startswith("-----BEGIN")]
         _found.update(line for line in lines if len(line) >= SHORTEST)
+
+
+def remember_variables(settings: Any) -> None:
+    """From now on the values of the environment variables that settings name (`api_key_env: NAME`) are hidden."""
+    if isinstance(settings, Mapping):
+        for name, value in settings.items():
+            if _NAMES_A_VARIABLE.search(str(name)):
+                named = value if isinstance(value, list | tuple) else [value]
+                _variables.update(each for each in named if isinstance(each, str))
+    if isinstance(settings, Mapping | list | tuple):
+        for item in settings.values() if isinstance(settings, Mapping) else settings:
+            remember_variables(item)
 
 
 def _written(secret: str) -> set[str]:
@@ -228,21 +246,21 @@ def _all_written(values: frozenset[str]) -> list[str]:
     return sorted({form for value in values for form in _written(value)}, key=len, reverse=True)
 
 
-def _known(variables: Iterable[str] = ()) -> frozenset[str]:
-    """Values of the environment variables that are named like secrets and of these others, and what was found
-    before.
+def _known() -> frozenset[str]:
+    """Values of the environment variables that are named like secrets and of those that settings name, and what was
+    found before.
     """
-    named = set(variables)
     environment = {
         value
         for name, value in os.environ.items()
-        if len(value) >= SHORTEST_OF_ENVIRONMENT and (name in named or (_kind_of_name(name) and not is_path(value)))
+        if len(value) >= SHORTEST_OF_ENVIRONMENT and _kind_of_name(name) and not is_path(value)
     }
-    return frozenset(environment | _found)
+    named = {value for name in _variables if len(value := os.environ.get(name, "").strip()) >= SHORTEST}
+    return frozenset(environment | named | _found)
 
 
-def _known_hidden(text: str, variables: Iterable[str] = ()) -> str:
-    return _without_forms(text, _all_written(_known(variables)))
+def _known_hidden(text: str) -> str:
+    return _without_forms(text, _all_written(_known()))
 
 
 def _without_forms(text: str, forms: Iterable[str]) -> str:
@@ -342,14 +360,14 @@ class Sanitizer:
     """Replaces absolute paths of two parts and more by the names of their files, and secrets by `<key>`.
 
     Args:
-        settings: what will be published; the environment variables that it names (`api_key_env: NAME`) are looked up here.
+        settings: what will be published.
         folders: folders of this machine whose path is removed wherever it occurs, besides the home folder, the current folder and
             the folder of temporary files.
 
     """
 
     def __init__(self, settings: Any = None, folders: Iterable[Path] = ()) -> None:
-        self._variables = set(_environment_names(settings))
+        remember_variables(settings)
         places = {Path.home(), Path.cwd(), Path(tempfile.gettempdir()), *folders}
         whole = {text for place in places for text in (str(place), str(place.resolve())) if len(text) > 2}
         alternatives = "|".join(re.escape(text) for text in sorted(whole, key=len, reverse=True))
@@ -357,7 +375,7 @@ class Sanitizer:
 
     def text(self, text: str) -> str:
         """Return running text in which absolute paths, also of other machines, are named by their last part."""
-        text = _IN_QUERY.sub(rf"\1{HIDDEN}", hide(_known_hidden(text, self._variables)))
+        text = _IN_QUERY.sub(rf"\1{HIDDEN}", hide(text))
         for paths in (self._places, _PATH):
             text = paths.sub(lambda match: last_part(match[0]), text)
         return text
@@ -384,15 +402,6 @@ def last_part(path: str) -> str:
 def parts(path: str) -> tuple[str, ...]:
     """Return the names that follow the root or the home folder, of an absolute path of any system."""
     return (PureWindowsPath(path) if _DRIVE.match(path) else PurePosixPath(path)).parts[1:]
-
-
-def _environment_names(value: Any) -> Iterator[str]:
-    """Yield the values of settings whose name ends in `_env`."""
-    if isinstance(value, Mapping):
-        yield from (item for name, item in value.items() if isinstance(item, str) and str(name).endswith("_env"))
-    if isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _environment_names(item)
 
 
 # -- text from an endpoint ---------------------------------------------------------------------------------------------

@@ -97,3 +97,19 @@ def test_of_a_prompt_that_contains_a_secret_nothing_else_is_remembered(monkeypat
     sanitizing.remember({"prompt": prompt, "password": "another word"})
     assert list(secrets_in({"prompt": prompt})) == [("prompt",)]
     assert hide("Answer in one word. MIIEplanted27AbCdEfGh, another word") == "Answer in one word. <key>, <key>"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"arguments": {"api_key_env": "MY_OWN"}}, {"stages": [{"clients": [{"keyEnv": "MY_OWN"}]}]},
+        {"env": ["OTHER", "MY_OWN"]}, {"key_env_var": "MY_OWN"},
+    ],
+)  # fmt: skip
+def test_a_variable_that_a_setting_names_is_hidden(settings: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanitizing, "_variables", set())
+    monkeypatch.setenv("MY_OWN", "plain words\n")
+    assert hide("it has plain words, too") == "it has plain words, too"
+    sanitizing.remember(settings)
+    assert hide("it has plain words, too") == "it has <key>, too"
+    assert hide_in(["plain words", {"plain words": 1}]) == ["<key>", {"<key>": 1}]

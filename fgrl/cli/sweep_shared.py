@@ -123,6 +123,7 @@ def made_of(
         runs=runs if runs is not None else options.get("runs") or RUNS,
         seed=seed,
     )
+    made.refuse_secrets()
     return made
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import recipe as recipes
+from fgrl.errors import UsageError
 from fgrl.pipeline.estimating import estimates
 from fgrl.pipeline.folders import Runs, recipe_name
 from fgrl.pipeline.planning import Plan, plan
@@ -20,6 +21,7 @@ from fgrl.recipe import Recipe
 from fgrl.recipe.sweeps import SweepFile, override
 from fgrl.results.records import is_done
 from fgrl.results.sweep_records import SWEEPS, PointRecord
+from fgrl.sanitizing import hide_in
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,16 @@ class Sweep:
     @property
     def folder(self) -> Path:
         return self.runs / SWEEPS / self.id
+
+    def refuse_secrets(self) -> None:
+        """Raise `UsageError` for a secret, as far as it is known by now: what has one cannot be written and read again."""
+        values = {name: [each.value, *(each.values or [])] for name, each in self.file.parameters.items()}
+        for name, given in {**values, "command": list(self.overrides), "description": self.file.description}.items():
+            if hide_in({name: given}) != {name: given}:
+                raise UsageError(
+                    f"{name}: looks like a secret, and a sweep is copied into records and pages: put it into an environment "
+                    "variable and the variable's name into the recipe (for example api_key_env: MY_KEY)"
+                )
 
     def words(self, point: PointRecord) -> list[str]:
         """Return the overrides of a point."""

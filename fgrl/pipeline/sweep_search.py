@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fgrl import lazy
@@ -60,18 +60,22 @@ class Search:
         number = len(known) + 1
         if number > (self.count or 0):
             return None
+        shares: dict[str, float] = {}
+        if self.sweep.method == "bayes" and number > FIRST_RANDOM and any(map(self._told, known)):
+            shares = self._proposed(number, known)
+        elif self.sweep.method != "grid":
+            drawn = np.random.default_rng([self.seed, number])
+            shares = {name: float(drawn.random()) for name in self.sweep.parameters}
+        return PointRecord(number=number, parameters=self.values(number, shares), shares=shares)
+
+    def values(self, number: int, shares: Mapping[str, float]) -> dict[str, Any]:
+        """Return the parameters of a point, from the sweep file and never from a record, which is without secrets."""
         parameters = self.sweep.parameters
         if self.sweep.method == "grid":
             choices = [each.choices or [] for each in parameters.values()]
             chosen = next(itertools.islice(itertools.product(*choices), number - 1, None))
-            return PointRecord(number=number, parameters=dict(zip(parameters, chosen, strict=True)))
-        if self.sweep.method == "bayes" and number > FIRST_RANDOM and any(map(self._told, known)):
-            shares = self._proposed(number, known)
-        else:
-            drawn = np.random.default_rng([self.seed, number])
-            shares = {name: float(drawn.random()) for name in parameters}
-        values = [each.at(shares[name]) for name, each in parameters.items()]
-        return PointRecord(number=number, parameters=dict(zip(parameters, values, strict=True)), shares=shares)
+            return dict(zip(parameters, chosen, strict=True))
+        return {name: each.at(shares[name]) for name, each in parameters.items()}
 
     def _proposed(self, number: int, known: Sequence[PointRecord]) -> dict[str, float]:
         optuna = _optuna("method: bayes")

@@ -127,8 +127,10 @@ class Sweeping:
         except Timeout:
             raise UsageError(f"another process runs this sweep ({folder}): wait for it, or stop it") from None
         try:
-            write_text(folder / "sweep.yaml", self.sweep.file.to_yaml())
             self._take_up()
+            self._draw()
+            self.sweep.refuse_secrets()  # again: the recipes name the variables that hold secrets
+            write_text(folder / "sweep.yaml", self.sweep.file.to_yaml())
             with Interrupts(self.console.alert) as interrupts:
                 try:
                     self._loop(interrupts)
@@ -148,6 +150,7 @@ class Sweeping:
     def _take_up(self) -> None:
         """Compare the points of an earlier start with what their recipes plan now."""
         for point in self.record.points:
+            point.parameters = self.search.values(point.number, point.shares)
             keys = self._planned(point)
             ended = point.state == "stopped early" or (
                 point.state == "finished"

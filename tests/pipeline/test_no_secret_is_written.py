@@ -42,6 +42,37 @@ class Leaky(Stage):
 '''
 
 
+REWARDS = """
+import logging, os, warnings
+from pathlib import Path
+
+WORDS = Path(__file__).with_name("words.txt").read_text().splitlines()
+
+def score(completions, api_key_env, fails, log_metric=None, **others):
+    known = [os.environ[api_key_env], *WORDS]
+    for text in known:
+        warnings.warn(f"{text} is old")
+        logging.getLogger("a.library").warning("refused: %s", text)
+    if fails:
+        raise RuntimeError(f"401: {known}")
+    log_metric(f"calls with {known[0]}", 1.0)
+    return [float(len(each)) for each in completions]
+"""
+TRAINED = """
+about: "A reward that asks a service."
+stages:
+  policy:
+    name: rl
+    prompts: {{name: lines, path: topics.txt}}
+    model: {{base: {base}, lora: {{r: 2, alpha: 4}}}}
+    reward: {{name: function, path: "rewards.py:score", arguments: {{api_key_env: MY_OWN, fails: false}}}}
+    algorithm: {{name: grpo, kl_coef: 0.0}}
+    rollout: {{batch_size: 4, per_prompt: 2, sampling: {{max_new_tokens: 4, max_prompt_tokens: 16}}}}
+    train: {{lr: 1e-2, iterations: 1, batch_size: 4, micro_batch_size: 4, accelerator: cpu}}
+track: [tensorboard]
+"""
+
+
 def planted(value: object) -> list[str]:
     """The texts and numbers in settings."""
     if isinstance(value, dict):
@@ -116,6 +147,25 @@ def test_a_run_tells_nobody_what_its_environment_holds(tmp_path: Path) -> None:
     assert (folder / "report.html").is_file()
     assert (folder / "tensorboard").is_dir()
     assert left_below(tmp_path / "runs") == {}
+
+
+@pytest.mark.parametrize("fails", ["false", "true"])
+def test_a_run_tells_nobody_what_its_settings_name(fails: str, tmp_path: Path, tiny_model_dir: Path) -> None:
+    words = ["a plain passphrase", "another-word-of-it"]
+    (tmp_path / "rewards.py").write_text(REWARDS)
+    (tmp_path / "words.txt").write_text(words[1])
+    (tmp_path / "topics.txt").write_text("rivers\nlamps\nbirds\nbread\n")
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(TRAINED.format(base=json.dumps(str(tiny_model_dir))))
+    setting = f"stages.policy.reward.arguments.fails={fails}"
+    done = fgrl("run", recipe, setting, cwd=tmp_path, MY_OWN=words[0])
+    assert (done.returncode == 0) == (fails == "false"), done.stderr
+    (folder,) = (tmp_path / "runs" / "r").iterdir()
+    assert (folder / "report.html").is_file()
+    assert words[1] in (folder / "run.log").read_text(), "which no setting names"
+    written = [done.stdout, done.stderr]
+    written += [file.read_text(errors="replace") for file in (tmp_path / "runs").rglob("*") if file.is_file()]
+    assert [text for text in written if words[0] in text or words[0] in text.replace("\n", "")] == []
 
 
 def test_a_page_about_an_earlier_run_leaves_out_what_that_wrote(tmp_path: Path) -> None:

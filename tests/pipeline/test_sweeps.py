@@ -126,6 +126,48 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_table(tmp_path: Path) ->
         assert len(set(steps.read_text().split())) == 9
 
 
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [("{vars.api_key: {values: [planted-word-1, b]}}", "vars.api_key"), ("{vars.name: {value: planted-word-1}}", "vars.name")],
+)  # fmt: skip
+def test_a_sweep_that_holds_a_secret_is_refused_and_not_kept(parameters: str, named: str, tmp_path: Path) -> None:
+    file = sweep(tmp_path, parameters)
+    for start_number in range(2):
+        refused = fgrl("sweep", file, cwd=tmp_path, SOME_SERVICE_TOKEN="planted-word-1")
+        assert refused.returncode == 2, (start_number, refused.stderr)
+        assert f"{named}: looks like a secret" in refused.stderr
+        assert "planted-word-1" not in refused.stdout + refused.stderr
+        assert not list((tmp_path / "runs").rglob("*"))
+
+
+def test_a_sweep_over_the_value_of_a_variable_that_its_recipe_names_is_not_kept(tmp_path: Path) -> None:
+    file = sweep(tmp_path, "{vars.word: {values: [planted words, b]}}")
+    recipe = tmp_path / "r.yaml"
+    changed = recipe.read_text().replace("vars: {", "vars: {word: a, key_env: MY_OWN, ")
+    recipe.write_text(changed.replace("A recipe of fakes.", "Reads ${vars.key_env} for ${vars.word}."))
+    refused = fgrl("sweep", file, cwd=tmp_path, MY_OWN="planted words")
+    assert refused.returncode == 2, refused.stderr
+    assert "vars.word: looks like a secret" in refused.stderr
+    assert "planted words" not in refused.stdout + refused.stderr
+    assert [path for path in (tmp_path / "runs").rglob("*") if path.is_file() and "planted" in path.read_text()] == []
+
+
+def test_points_are_read_from_the_sweep_file(tmp_path: Path) -> None:
+    file = sweep(
+        tmp_path, "{vars.base: {values: [2, 3]}, vars.level: {min: 1.0, max: 2.0}}", "run_cap: 3", method="random"
+    )
+    assert fgrl("sweep", file, cwd=tmp_path).returncode == 0
+    before = record(tmp_path)
+    (place,) = (tmp_path / "runs" / "sweeps").iterdir()
+    kept = json.loads((place / "sweep.json").read_text())
+    for point in kept["points"]:
+        point["parameters"] = dict.fromkeys(point["parameters"], "<key>")
+    (place / "sweep.json").write_text(json.dumps(kept))
+    again = fgrl("sweep", file, cwd=tmp_path)
+    assert "3 points are finished already" in again.stderr
+    assert table(record(tmp_path)) == table(before)
+
+
 def until(holds: Any) -> None:
     for _ in range(int(HUNG / 0.02)):
         if holds():

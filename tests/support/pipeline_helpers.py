@@ -130,6 +130,7 @@ def fgrl_here(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]
         mock.patch.object(outside, "_user_files", set[str]()),
         mock.patch("fgrl.recipe.loading._by_recipes", set()),
         mock.patch("fgrl.sanitizing._found", set[str]()),
+        mock.patch("fgrl.sanitizing._variables", set[str]()),
         mock.patch.object(sys, "excepthook", sys.excepthook),
         mock.patch.dict(os.environ, COLUMNS="120"),
         chdir(cwd),

@@ -144,7 +144,7 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         raise Problems([problem for problem in placed if problem is once[problem.path, problem.message, problem.place]])
     for stage in stages.values():  # also those that a component names by default
         within = [inner for _, inner in registry.walk(stage) if isinstance(inner, registry.Settings)]
-        sanitizing.remember_variables([dict(each) for each in (stage, *within)])
+        sanitizing.remember_variables([vars(each) for each in (stage, *within)])
     reading.note_unused_dtype()
     known = {key: data[key] for key in ("about", "seed", "dtype", "imports", "vars", "track") if data.get(key)}
     return Recipe(

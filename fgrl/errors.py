@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -176,10 +177,15 @@ class Requires:
     extra: str
     """The extra of fgrl that installs it."""
 
+    def check(self) -> None:
+        """Raise `Unavailable` where the package is not installed."""
+        if find_spec(self.package) is None:
+            raise Unavailable(f"{self.purpose}, which is not installed: pip install 'fgrl[{self.extra}]'")
+
     def __enter__(self) -> None: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, ModuleNotFoundError) and error.name == self.package:
-            raise Unavailable(f"{self.purpose}, which is not installed: pip install 'fgrl[{self.extra}]'") from None
+            self.check()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,8 @@ FIRST_CAPABILITY = 8.0
 INHERITED = "FGRL_NATIVE"
 """Environment variable by which the processes of a distributed stage take over what their parent found: `cpu,device`.
 """
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+"""Devices of NVIDIA's driver, of its driver below Windows, and of AMD's."""
 SLOWER = "6 to 15 times slower than float32"
 
 
@@ -71,6 +74,15 @@ def here(accelerator: str = "auto") -> Native:
     if accelerator != "cpu" and (gpus := _gpus(_build())):
         return gpus
     return of_cpu(_cpu_flags(), os.environ)
+
+
+def has_gpu() -> bool:
+    """Return True if PyTorch sees a GPU. Where no driver is, PyTorch is not imported to ask."""
+    if "torch" not in sys.modules and not any(Path(device).exists() for device in DRIVERS):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def inherited() -> dict[str, str]:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl import files
+from fgrl import files, native
+from fgrl.errors import Requires, Unavailable
 from fgrl.registry import ByDevice, File, FolderOrName, KeyedUnless, Settings, Unkeyed, names_folder
 from fgrl.types import Checkpoint, Ref
 
@@ -121,6 +122,12 @@ class ModelSpec(Settings):
                 f"base: the folder {base} contains no model: none of {', '.join(MODEL_FILES)}; {empty}name the folder of a model"
             )
         return self
+
+    def check_machine(self) -> None:
+        if self.quantize == "nf4":
+            Requires("bitsandbytes", "quantize: nf4 needs bitsandbytes", extra="nf4").check()
+            if not native.has_gpu():
+                raise Unavailable("quantize: nf4 needs a GPU, and none is visible here")
 
     def frozen(self) -> ModelSpec:
         """Return the model that training starts from, as a language model without new adapters."""

@@ -32,7 +32,7 @@ from fgrl.report.text_tables import columns
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
     from fgrl.recipe import Recipe
-first_rows = lazy.load("fgrl.stages.first_rows")
+preconditions = lazy.load("fgrl.pipeline.preconditions")
 shapes = lazy.load("fgrl.models.shapes")
 specs = lazy.load("fgrl.specs")
 pipeline = lazy.load("fgrl.pipeline")
@@ -86,19 +86,19 @@ def validate(
     for path in paths:
         try:
             recipe = load(path, extra, context)
-            look = first_rows.look(recipe.stages)
-            warnings = [*warnings_of(recipe), *look.warnings]
-            stages = list(recipe.stages)
-            wrong = [{"text": problem} for problem in look.problems]
-            results.append(
-                {"recipe": str(path), "ok": not wrong, "stages": stages, "warnings": warnings, "problems": wrong}
-            )
+            unmet = preconditions.unmet(recipe.stages, recipe.tracking)
+            warnings = [*warnings_of(recipe), *unmet.warnings]
+            wrong = [{"text": problem} for problem in unmet.problems]
+            found = {"warnings": warnings, "missing": unmet.missing, "problems": wrong}
+            results.append({"recipe": str(path), "ok": not wrong, "stages": list(recipe.stages), **found})
             if wrong:
                 echo("".join(f"{path}: {problem['text']}\n" for problem in wrong).rstrip(), err=True)
             elif not as_json:
                 echo(f"{path}: ok, {len(recipe.stages)} stages: {', '.join(recipe.stages)}")
                 for warning in warnings:
                     echo(f"  warning: {warning}")
+                for missing in unmet.missing:
+                    echo(f"  missing here: {missing}")
         except registry.Problems as problems:
             if problems.needs:  # right, and waiting for what only the user can know
                 results.append({"recipe": str(path), "ok": True, "needs": problems.needs, "problems": []})
@@ -138,12 +138,14 @@ def plan(
 def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
     """Print a plan as a table, or as JSON."""
     estimates = pipeline.estimates(plan, limit)
-    look = first_rows.look(plan.recipe.stages)
+    open_stages = {stage.name: stage.stage for stage in plan.stages if not stage.cached}
+    unmet = preconditions.unmet(open_stages, plan.recipe.tracking)
     if as_json:
         data = plan.as_json()
         for name, estimate in estimates.items():
             data["stages"][name]["estimate"] = estimate
-        emit({**data, "warnings": [*warnings_of(plan.recipe), *look.warnings], "problems": look.problems})
+        warnings = [*warnings_of(plan.recipe), *unmet.warnings]
+        emit({**data, "warnings": warnings, "missing": unmet.missing, "problems": unmet.problems})
         return
     missing = sum(not stage.cached for stage in plan.stages)
     echo(f"{plan.name}: {len(plan.stages)} stages, {missing} to run  (seed {plan.recipe.seed})")
@@ -164,9 +166,11 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
     if missing_configs := unknown_models(plan):
         commands = "; ".join(f"hf download {name} config.json" for name in missing_configs)
         echo(f"  sizes that are unknown are known after: {commands}")
-    for warning in [*warnings_of(plan.recipe), *look.warnings]:
+    for warning in [*warnings_of(plan.recipe), *unmet.warnings]:
         echo(f"  warning: {warning}")
-    for problem in look.problems:
+    for missing_here in unmet.missing:
+        echo(f"  missing here: {missing_here}")
+    for problem in unmet.problems:
         echo(f"  problem: {problem}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fgrl.errors import Undecided
 from fgrl.registry import Component, kind, name_of
@@ -17,6 +17,10 @@ Scope = Literal["global", "positive", "negative"]
 @kind("verifier")
 class Verifier(Component, ABC):
     """A rule that a program can check."""
+
+    def setup(self, run: Any) -> None:
+        self.check_machine()
+        super().setup(run)
 
     @abstractmethod
     def check(self, response: str) -> bool:

@@ -99,20 +99,22 @@ class Cached(Client, ABC):
 
     # -- what it inherits -----------------------------------------------------------------------------------------------
 
-    def setup(self, run: Run) -> None:
-        tariff = self.tariff()
-        if self.budget_usd is not None and tariff is None:
+    def check_machine(self) -> None:
+        if self.budget_usd is not None and self.tariff() is None:
             model = self.identity()["model"]
             raise Unavailable(
                 f"budget_usd is set, but the price of {model} at {self.identity()['endpoint']} is unknown: write "
                 "`prices: {prompt: USD, completion: USD}` (per million tokens) beside it, name a file of prices there, "
                 "or limit `max_calls` instead"
             )
+
+    def setup(self, run: Run) -> None:
+        self.check_machine()
         self._run = run
         if run.rank == 0:
             store = CompletionStore(run.cache / FILE)
             name = " ".join(map(str, self.identity().values()))
-            self._books = Books(run, store, ledger.open_at(run.dir), name, tariff)
+            self._books = Books(run, store, ledger.open_at(run.dir), name, self.tariff())
             self._counts = self._counted(self._books)
 
     def tariff(self) -> Price | TieredPrice | None:

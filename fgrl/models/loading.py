@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from importlib import util
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -16,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 
-from fgrl.errors import DataError, Unavailable
+from fgrl.errors import DataError
 from fgrl.models import adapters, attention_masks, folders
 from fgrl.models.decoding.cache import ARGUMENTS
 from fgrl.models.finite import is_finite
@@ -110,16 +109,13 @@ def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype)
             raise DataError(
                 f"model {source.name}: {made[0]} is an encoder; a policy needs a causal language model, which predicts the next token: name another one"
             )
+    spec.check_machine()
     if spec.quantize:
         options["quantization_config"] = _four_bits()
     return pretrained_model(auto, source.name, revision=source.revision, **options)
 
 
 def _four_bits() -> Any:
-    if util.find_spec("bitsandbytes") is None:
-        raise Unavailable("quantize: nf4 needs bitsandbytes: pip install 'fgrl[nf4]'")
-    if not torch.cuda.is_available():
-        raise Unavailable("quantize: nf4 needs a GPU, and none is visible here")
     return transformers.BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",

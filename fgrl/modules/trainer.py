@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fgrl import lazy
+from fgrl import lazy, native
 from fgrl.errors import Aborted, Unavailable
 from fgrl.functions import as_user_error
 from fgrl.kinds import Accelerator, Run
@@ -143,6 +143,25 @@ class TrainSettings(Settings):
         """Does each process hold only a part of the weights?"""
         return self.strategy in ("fsdp", "deepspeed_stage_3")
 
+    def check_machine(self) -> None:
+        """Raise `Unavailable` when this machine cannot train with `strategy`."""
+        name = self.strategy
+        if self.accelerator == "gpu" and not native.has_gpu():
+            raise Unavailable(
+                "train.accelerator is gpu, and no GPU is visible here (`fgrl doctor` lists what there is): set train.accelerator to auto"
+            )
+        if name in ("auto", "ddp"):
+            return
+        if self.deepspeed and find_spec("deepspeed") is None:
+            raise Unavailable(
+                f"train.strategy {name} needs DeepSpeed: pip install 'fgrl[deepspeed]', or set train.strategy to ddp"
+            )
+        if self.accelerator == "auto" and not native.has_gpu():
+            raise Unavailable(
+                f"train.strategy {name} is meant for GPUs, and none is visible here: set train.strategy to ddp (which trains float32 "
+                f"weights or LoRA adapters), or try {name} out on CPUs with train.accelerator: cpu"
+            )
+
     def corrections(self) -> list[str]:
         gradients = ["gradient divided once"] if self.deepspeed else []
         return gradients + (["columns not rounded"] if gradients or self.precision == "bf16-true" else [])
@@ -195,26 +214,6 @@ def schedule(settings: TrainSettings, steps: int) -> Callable[[float], float]:
     return factor
 
 
-def check(settings: TrainSettings) -> None:
-    """Raise `Unavailable` when this machine cannot train with `strategy`: asked before anything is computed."""
-    name = settings.strategy
-    if settings.accelerator == "gpu" and not torch.cuda.is_available():
-        raise Unavailable(
-            "train.accelerator is gpu, and no GPU is visible here (`fgrl doctor` lists what there is): set train.accelerator to auto"
-        )
-    if name in ("auto", "ddp"):
-        return
-    if settings.deepspeed and find_spec("deepspeed") is None:
-        raise Unavailable(
-            f"train.strategy {name} needs DeepSpeed: pip install 'fgrl[deepspeed]', or set train.strategy to ddp"
-        )
-    if settings.accelerator == "auto" and not torch.cuda.is_available():
-        raise Unavailable(
-            f"train.strategy {name} is meant for GPUs, and none is visible here: set train.strategy to ddp (which trains float32 "
-            f"weights or LoRA adapters), or try {name} out on CPUs with train.accelerator: cpu"
-        )
-
-
 def trainer(
     settings: TrainSettings,
     run: Run,
@@ -229,7 +228,7 @@ def trainer(
 
     parallel: Lightning's strategy and precision, of `fgrl.modules.strategies.arguments`.
     """
-    check(settings)
+    settings.check_machine()
     _hush()
     trainer: Trainer = lightning.pytorch.Trainer(
         accelerator=settings.accelerator,

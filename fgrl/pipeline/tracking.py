@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fgrl.errors import Requires
 from fgrl.pipeline.log import read_log
 from fgrl.pipeline.planning import SweptPoint
 from fgrl.recipe.tracking import MLflow, TensorBoard, Tracking, Wandb
@@ -96,8 +95,7 @@ def trackers(
 @contextmanager
 def to_tensorboard(folder: Path, stage: str, summary: Mapping[str, Any]) -> Iterator[Log]:
     """Event files, in a folder for each stage."""
-    with Requires("tensorboard", "event files need the package tensorboard", extra="tensorboard"):
-        from torch.utils.tensorboard import SummaryWriter
+    from torch.utils.tensorboard import SummaryWriter
 
     def log(metrics: Mapping[str, float], step: int, when: float) -> None:
         for name, value in metrics.items():
@@ -126,8 +124,7 @@ def to_wandb(
     Neither a secret nor a path of this machine is sent, and nothing that W&B collects itself: commands, hosts, users,
     repositories, code.
     """
-    with Requires("wandb", "logging to Weights & Biases needs the package wandb", extra="wandb"):
-        import wandb
+    import wandb
 
     sanitizer = Sanitizer(config, [run.parent.parent])
     identity = (identity or f"{recipe}-{run.name}").replace(".", "-")[-128:]
@@ -186,9 +183,8 @@ def to_mlflow(
     the points of a sweep, which share the tag `fgrl_sweep`. Neither a secret nor a path of this machine is sent.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    with Requires("mlflow", "logging to MLflow needs the package mlflow", extra="mlflow"):
-        import mlflow
-        from mlflow.entities import Metric, Param
+    import mlflow
+    from mlflow.entities import Metric, Param
 
     sanitizer = Sanitizer(config, [run.parent.parent])
     client = mlflow.MlflowClient()

@@ -134,6 +134,11 @@ class Settings(BaseModel):
         """
         return []
 
+    def check_machine(self) -> None:
+        """Raise `Unavailable` where this machine lacks what these settings need: a package, a key, a GPU, a sandbox. Asked of
+        every part of a recipe before the first stage of a run, so it is quick and imports no torch.
+        """
+
     def setup(self, run: Any) -> None:
         """Set up everything that the fields hold: called once, before the first use in a running stage. What needs
         models or files overrides it to ask `run` for them, and calls `super().setup(run)` if it holds components.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pydantic import PrivateAttr
+
 from fgrl.errors import DataError
 from fgrl.kinds import Verifier
-from fgrl.registry import Problems, build
+from fgrl.registry import Problems, Settings, build
 from fgrl.types import Criterion
 
 
@@ -43,3 +45,13 @@ class CriterionRules:
             rule.setup(self._run)
             self._built[key] = rule
         return self._built[key]
+
+
+class UsesRules(Settings):
+    """Settings of whoever decides criteria by the rules that they name: where these run code, it needs a sandbox."""
+
+    _rules: CriterionRules = PrivateAttr(default_factory=CriterionRules)
+
+    def setup(self, run: Any) -> None:
+        self._rules = CriterionRules(run)
+        super().setup(run)

@@ -12,6 +12,7 @@ langdetect = lazy.load("langdetect")
 exceptions = lazy.load("langdetect.lang_detect_exception")
 factories = lazy.load("langdetect.detector_factory")
 
+LANGDETECT = Requires("langdetect", "the rule finds the language of an answer with langdetect", extra="rules")
 Language = Literal[
     "af", "ar", "bg", "bn", "ca", "cs", "cy", "da", "de", "el", "en", "es", "et", "fa", "fi", "fr", "gu", "he", "hi", "hr",
     "hu", "id", "it", "ja", "kn", "ko", "lt", "lv", "mk", "ml", "mr", "ne", "nl", "no", "pa", "pl", "pt", "ro", "ru", "sk",
@@ -25,7 +26,7 @@ def language_of(text: str) -> str | None:
     a text: langdetect draws at random, here from a fixed seed. Raises `Unavailable` when langdetect is not
     installed.
     """
-    with Requires("langdetect", "the rule finds the language of an answer with langdetect", extra="rules"):
+    with LANGDETECT:
         factory = _factory()
     try:
         detector = factory.create()

@@ -22,6 +22,7 @@ CONTENT = ("N", "V")
 """First letters of the tags of nouns (NN1, NN2, NP0, ...) and of verbs (VVB, VBZ, VM0, ...) in HanTa's tag set, that of
 the British National Corpus. Auxiliaries are verbs.
 """
+HANTA = Requires("HanTa", "token_importance finds nouns and verbs with HanTa", extra="pos")
 LONGEST = 30
 """Characters; HanTa takes the square of a word's length, and nothing longer is an English word."""
 
@@ -35,6 +36,6 @@ def content_words(text: str) -> list[CharRange]:
 
 @functools.cache
 def _tagger() -> Any:
-    with Requires("HanTa", "token_importance finds nouns and verbs with HanTa", extra="pos"):
+    with HANTA:
         model = Path(tagger.__file__).with_name("morphmodel_en.pgz")
     return tagger.HanoverTagger(str(model))

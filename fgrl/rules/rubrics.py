@@ -6,26 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import PrivateAttr
-
 from fgrl.errors import DataError
 from fgrl.kinds import AtMost, Checked, Judge, Verifier
-from fgrl.registry import Settings
-from fgrl.rules.criterion_rules import CriterionRules
+from fgrl.rules.criterion_rules import UsesRules
 from fgrl.types import Criterion, Request, Sample
 
 
-class RubricChecker(Settings):
+class RubricChecker(UsesRules):
     """Settings of whoever needs the verdicts on the criteria of rubrics."""
 
     judge: Judge | None = None
     """Decides criteria that have no verifier; null refuses prompts that have such criteria."""
-
-    _rules: CriterionRules = PrivateAttr(default_factory=CriterionRules)
-
-    def setup(self, run: Any) -> None:
-        self._rules = CriterionRules(run)
-        super().setup(run)
 
     def criteria(self, sample: Sample) -> list[Criterion]:
         """Return the criteria of a prompt that count: all."""

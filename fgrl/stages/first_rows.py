@@ -20,7 +20,7 @@ from fgrl.data.formats.table_reader import TableReader
 from fgrl.data.hub import Hub
 from fgrl.data.row import BadRow, Row
 from fgrl.data.text_file import check_csv, parse_row, read_text
-from fgrl.errors import DataError, NotYet, UserCodeError
+from fgrl.errors import DataError, FgrlError, NotYet, Unavailable, UserCodeError
 from fgrl.kinds import Metric, Reader, Reward, Stage
 from fgrl.registry import Settings, walk
 from fgrl.registry.problems import dotted
@@ -43,30 +43,31 @@ SMALL = 2**20
 class Look(NamedTuple):
     """What the first rows show, each with the path of what reads them in the recipe."""
 
-    problems: list[str]
-    """Mistakes that a run would report."""
+    problems: list[tuple[str, FgrlError]]
+    """Where the recipe reads rows or asks about them, and what a run would report there."""
     warnings: list[str]
     """Prompts that are longer than their limit, where the model's tokenizer is a file on this machine."""
 
 
 def look(stages: Mapping[str, Stage]) -> Look:
     """Look at the first rows of the local data files that stages read."""
-    seen: dict[str, Rows | str] = {}
-    found: dict[str, None] = {}
+    seen: dict[str, Rows | FgrlError] = {}
+    found: list[tuple[str, FgrlError]] = []
     warnings = []
     for name, stage in stages.items():
         for path, reader in walk(stage):
-            if isinstance(reader, Reader) and isinstance(rows := _known(reader, seen), str):
-                found[f"stages.{name}.{dotted(path)}: {rows}"] = None
+            if isinstance(reader, Reader) and isinstance(rows := _known(reader, seen), FgrlError):
+                found.append((f"stages.{name}.{dotted(path)}", rows))
         for path, part, prompts in _answering(stage):
-            samples = [row for row in _known(prompts, seen) if isinstance(row, Sample)]
+            rows = _known(prompts, seen)
+            samples = [] if isinstance(rows, FgrlError) else [row for row in rows if isinstance(row, Sample)]
             if samples and (problem := _unmet(part, samples)):
-                found[f"stages.{name}.{dotted(path)}: {problem}"] = None
+                found.append((f"stages.{name}.{dotted(path)}", problem))
         field = "prompts" if hasattr(stage, "prompts") else "data"
         reader = getattr(stage, field, None)
-        if isinstance(reader, Reader) and not isinstance(rows := _known(reader, seen), str):
+        if isinstance(reader, Reader) and not isinstance(rows := _known(reader, seen), FgrlError):
             warnings += [f"stages.{name}.{field}: {text}" for text in _too_long(stage, rows)]
-    return Look(list(found), warnings)
+    return Look(found, warnings)
 
 
 def _too_long(stage: Stage, rows: Rows) -> Iterator[str]:
@@ -83,14 +84,16 @@ def _too_long(stage: Stage, rows: Rows) -> Iterator[str]:
         )
 
 
-def _known(reader: Reader, seen: dict[str, Rows | str]) -> Rows | str:
+def _known(reader: Reader, seen: dict[str, Rows | FgrlError]) -> Rows | FgrlError:
     """Return the first rows of a reader, [] where they are not looked at, or what is wrong with them."""
     key = repr(reader)
     if key not in seen:
         try:
             seen[key] = _first(reader)
-        except (DataError, BadRow) as problem:
-            seen[key] = str(problem)
+        except BadRow as problem:
+            seen[key] = DataError(str(problem))
+        except DataError as problem:
+            seen[key] = problem
         except NotYet:
             seen[key] = []
     return seen[key]
@@ -154,12 +157,12 @@ def _answering(part: Settings, path: tuple[Any, ...] = ()) -> Iterator[tuple[tup
                     yield (*path, *where, field, *([] if key is None else [key])), item, prompts
 
 
-def _unmet(part: Metric | Reward, samples: Sequence[Sample]) -> str:
+def _unmet(part: Metric | Reward, samples: Sequence[Sample]) -> FgrlError | None:
     try:
         part.check_prompts(samples)
-    except (DataError, UserCodeError) as problem:
-        return str(problem)
-    return ""
+    except (DataError, UserCodeError, Unavailable) as problem:
+        return problem
+    return None
 
 
 def _tokenizer(stage: Stage) -> Any:

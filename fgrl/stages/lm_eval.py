@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import util
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from fgrl import lazy
-from fgrl.errors import DataError, Unavailable
+from fgrl.errors import DataError, Requires
 from fgrl.kinds import Run, Stage
 from fgrl.registry import File, Folder, Key, Settings, Unkeyed, register
 from fgrl.specs import ModelSpec
@@ -92,9 +91,11 @@ class LmEvalStage(Stage):
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("models", name): (model, "lm") for name, model in self.models.items()}
 
+    def check_machine(self) -> None:
+        Requires("lm_eval", "the stage lm_eval needs lm-evaluation-harness", extra="eval").check()
+
     def run(self, run: Run) -> dict[str, Any]:
-        if util.find_spec("lm_eval") is None:
-            raise Unavailable("the stage lm_eval needs lm-evaluation-harness: pip install 'fgrl[eval]'")
+        self.check_machine()
         return harness.run(self, run, self._system())
 
     def _system(self) -> str | None:

@@ -31,7 +31,7 @@ from fgrl.errors import DataError, Unavailable
 from fgrl.modules import checkpoints, weights
 from fgrl.modules import trainer as trainers
 from fgrl.modules.offline import OfflineRounds
-from fgrl.modules.trainer import OfflineSettings, TrainSettings, check, schedule
+from fgrl.modules.trainer import OfflineSettings, TrainSettings, schedule
 from fgrl.modules.training_module import TrainingModule
 from fgrl.registry import Problems
 
@@ -72,7 +72,7 @@ def test_without_warmup_the_first_step_is_at_the_peak() -> None:
 def test_a_missing_deepspeed_is_told_with_the_remedy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainers, "find_spec", lambda module: None)
     with pytest.raises(Unavailable, match=r"needs DeepSpeed: pip install 'fgrl\[deepspeed\]'"):
-        check(settings(strategy=name))
+        settings(strategy=name).check_machine()
 
 
 @pytest.mark.parametrize("name", ["fsdp", "deepspeed_stage_3"])
@@ -80,13 +80,13 @@ def test_strategies_for_gpus_are_refused_without_one(name: str, monkeypatch: pyt
     monkeypatch.setattr(trainers, "find_spec", lambda module: module)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Unavailable, match=f"{name} is meant for GPUs, and none is visible.*ddp.*accelerator=cpu"):
-        check(settings(strategy=name, accelerator="auto"))
-    check(settings(strategy=name, accelerator="cpu"))
+        settings(strategy=name, accelerator="auto").check_machine()
+    settings(strategy=name, accelerator="cpu").check_machine()
 
 
 @pytest.mark.parametrize("name", ["auto", "ddp"])
 def test_other_strategies_run_anywhere(name: str) -> None:
-    check(settings(strategy=name))
+    settings(strategy=name).check_machine()
 
 
 def test_nothing_is_computed_before_the_machine_is_known_to_be_able(recipe: Path, tmp_path: Path) -> None:

@@ -72,12 +72,13 @@ def test_problems_of_data_have_their_place(
     recipe = written(tmp_path, tiny_model_dir, rows, **values)
     found = first_rows.look(load(recipe).stages).problems
     wanted = problem.format(rows=tmp_path / "rows.jsonl")
-    assert any(line.startswith(wanted) for line in found), found
+    assert any(f"{place}: {error}".startswith(wanted) for place, error in found), found
     refused = CliRunner().invoke(cli.app, ["validate", str(recipe), "--json"])
     assert refused.exit_code == 3
-    assert [entry["text"] for entry in json.loads(refused.stdout)["recipes"][0]["problems"]] == found
+    told = [entry["text"] for entry in json.loads(refused.stdout)["recipes"][0]["problems"]]
+    assert [text.partition(": ")[2] for text in told] == list(dict.fromkeys(str(error) for _place, error in found))
     planned = CliRunner().invoke(cli.app, ["plan", str(recipe), "--runs", str(tmp_path / "runs")])
-    assert f"problem: {wanted}" in planned.output
+    assert all(f"problem: {text}" in planned.output for text in told)
 
 
 def test_csv_and_large_files_are_looked_at_too(
@@ -85,10 +86,10 @@ def test_csv_and_large_files_are_looked_at_too(
 ) -> None:
     (tmp_path / "rows.csv").write_text("question,answer\nWhy?,so\n")
     csv = written(tmp_path, tiny_model_dir, lines(ROWS), reader="hf, path: csv, files: [rows.csv]")
-    assert any('no column "prompt"' in line for line in first_rows.look(load(csv).stages).problems)
+    assert any('no column "prompt"' in str(error) for _place, error in first_rows.look(load(csv).stages).problems)
     monkeypatch.setattr(first_rows, "SMALL", 10)
     large = written(tmp_path, tiny_model_dir, lines(ROWS), more=", columns: {prompt: question}")
-    assert any('no column "question"' in line for line in first_rows.look(load(large).stages).problems)
+    assert any('no column "question"' in str(error) for _place, error in first_rows.look(load(large).stages).problems)
 
 
 def test_prompts_beyond_their_limit_are_a_warning(tmp_path: Path, tiny_model_dir: Path) -> None:

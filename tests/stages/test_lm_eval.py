@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -308,7 +307,7 @@ def test_what_could_only_fail_later_is_refused(fields: dict[str, Any], said: str
 
 
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fgrl.stages.lm_eval.util", SimpleNamespace(find_spec=lambda name: None))
+    monkeypatch.setattr("fgrl.errors.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pip install 'fgrl\[eval\]'"):
         run(tmp_path, build())
 

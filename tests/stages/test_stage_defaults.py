@@ -14,7 +14,7 @@ from fgrl.cli import inspecting
 from fgrl.components.algorithms.ppo import PPO
 from fgrl.errors import Unavailable, UsageError
 from fgrl.kinds import Inspectable, OnlineAlgorithm, Stage
-from fgrl.modules.trainer import OfflineSettings, check
+from fgrl.modules.trainer import OfflineSettings
 from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec
 from fgrl.stages.finetune import FinetuneStage
@@ -99,7 +99,7 @@ def test_a_frozen_model_stays_on_the_cpu(tmp_path: Path, tiny_model_dir: Path, m
 def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Unavailable, match=r"train\.accelerator is gpu"):
-        check(OfflineSettings(lr=1e-3, batch_size=1, accelerator="gpu"))
+        OfflineSettings(lr=1e-3, batch_size=1, accelerator="gpu").check_machine()
 
 
 def test_inspect_offers_the_stages_that_show_samples(tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -8,13 +8,13 @@ from fgrl.errors import Undecided
 from fgrl.feedback.marks import Marker, cases, marked
 from fgrl.kinds import Annotator, Verifier
 from fgrl.registry import register
-from fgrl.rules.criterion_rules import CriterionRules
+from fgrl.rules.criterion_rules import UsesRules
 from fgrl.rules.rule import relevant
 from fgrl.types import Sample, Span
 
 
 @register("mark_by_rules")
-class MarkByRules(Marker, Annotator):
+class MarkByRules(UsesRules, Marker, Annotator):
     """Each response with each criterion that has a check becomes a separate sample, whose spans (label 1) are the
     characters that the rule's verdict depends on.
 
@@ -33,12 +33,11 @@ class MarkByRules(Marker, Annotator):
         """Return the annotated samples. Counts: how many `labels`, of how many the criterion is `kept`, how much is
         relevant, and what gave no label.
         """
-        rules = CriterionRules(self._run)
         labelled = []
         all_cases, skipped = cases(samples)
         undecided = unchecked = 0
         for case in all_cases:
-            rule = rules.get(case.criterion, case.sample.id)
+            rule = self._rules.get(case.criterion, case.sample.id)
             if rule is None:
                 unchecked += 1
                 continue

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
-
-from pydantic import PrivateAttr
 
 from fgrl.errors import DataError
 from fgrl.kinds import Annotator, Expected
 from fgrl.registry import register
-from fgrl.rules.criterion_rules import CriterionRules
+from fgrl.rules.criterion_rules import UsesRules
 from fgrl.rules.programs.testing import ProgramOutcome, ProgramTests
 from fgrl.types import Response, Sample
 
 
 @register("run_tests")
-class RunTests(Annotator):
+class RunTests(UsesRules, Annotator):
     """Runs the program in every response on the tests of its prompt, in the sandbox (`code:tests` of the rubric).
 
     A response that passes has the score 1, one that fails 0; one without a verdict has no score and is counted, and a
@@ -27,11 +24,6 @@ class RunTests(Annotator):
     """
 
     keeps_responses = True
-
-    _rules: CriterionRules = PrivateAttr(default_factory=CriterionRules)
-
-    def setup(self, run: Any) -> None:
-        self._rules = CriterionRules(run)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """Return the annotated samples. Counts: responses by outcome, how many prompts have passing and failing ones,

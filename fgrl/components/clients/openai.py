@@ -133,6 +133,10 @@ class OpenAI(EndpointSettings, Cached):
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
+    def check_machine(self) -> None:
+        self._key()
+        super().check_machine()
+
     def setup(self, run: Run) -> None:
         self._endpoint = self.endpoint(self.base_url or OPENAI)
         super().setup(run)

@@ -110,6 +110,10 @@ class VLLM(Engine):
             )
         return self
 
+    def check_machine(self) -> None:
+        if not self.servers:
+            environment.require(self.python)
+
     def correction(self) -> Correction:
         return Correction(self.correct, self.bound)
 

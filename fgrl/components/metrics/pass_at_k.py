@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, field_validator
 
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, by_prompt
@@ -14,7 +14,7 @@ from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.statistics import Measured, weighted_mean
 from fgrl.kinds import Meaning, Verifier
 from fgrl.registry import register
-from fgrl.rules.criterion_rules import CriterionRules
+from fgrl.rules.criterion_rules import UsesRules
 from fgrl.rules.programs.testing import ProgramTests
 from fgrl.rules.rubrics import all_kept
 from fgrl.types import Sample, Span
@@ -23,7 +23,7 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 
 
 @register("pass_at_k")
-class PassAtK(Comparison):
+class PassAtK(UsesRules, Comparison):
     """How likely one of k answers passes, by the unbiased estimator; the mean over problems, 0 to 1.
 
     Of n answers to a problem c pass: pass@k = 1 - C(n-c, k) / C(n, k). An answer passes that satisfies every criterion
@@ -43,17 +43,12 @@ class PassAtK(Comparison):
     k: list[AtLeastOne] = Field([1], min_length=1)
     """The numbers of answers, for example [1, 10, 100]."""
 
-    _rules: CriterionRules = PrivateAttr(default_factory=CriterionRules)
-
     @field_validator("k")
     @classmethod
     def _distinct(cls, k: list[int]) -> list[int]:
         if len(set(k)) < len(k):
             raise ValueError(f"{k}: wants each number once")
         return k
-
-    def setup(self, run: Any) -> None:
-        self._rules = CriterionRules(run)
 
     def check_answers(self, per_prompt: int) -> None:
         if max(self.k) > per_prompt:

@@ -74,6 +74,10 @@ class CriticReward(Critic, Reward):
     _failed: Asked[Critique] | None = PrivateAttr(None)
     """The first failure of the last responses."""
 
+    def check_machine(self) -> None:
+        if self.within == "token_importance":
+            parts_of_speech.HANTA.check()
+
     def needs(self) -> frozenset[str]:
         return frozenset({"offsets"})
 

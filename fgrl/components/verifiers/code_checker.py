@@ -55,7 +55,7 @@ class CodeChecker(Rule):
             raise ValueError(f"`order` names {missing[0]!r}, which is not in `arguments`")
         return self
 
-    def setup(self, run: Any) -> None:
+    def check_machine(self) -> None:
         """Raise `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
         shared(self.sandbox)
 

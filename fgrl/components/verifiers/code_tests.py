@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fgrl.registry import register
 from fgrl.rules.programs.testing import ProgramTests
 
@@ -17,7 +15,3 @@ class CodeTests(ProgramTests):
     missing (undecided) only where the tests themselves cannot be run, or the sandbox fails. `docs/how-to/code.md`
     describes how a pass is confirmed and what a program could still fake.
     """
-
-    def setup(self, run: Any) -> None:
-        """Raise `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
-        self.setup_sandbox()

@@ -78,7 +78,7 @@ class ProgramTests(Rule):
             raise ValueError("entry_point: wants the name of the function that the program defines")
         return self
 
-    def setup_sandbox(self) -> None:
+    def check_machine(self) -> None:
         """Raise `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
         self._sandbox()
 

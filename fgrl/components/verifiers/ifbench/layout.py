@@ -117,6 +117,9 @@ class Emoji(Requires):
     What breaks it: the sentences without.
     """
 
+    def check_machine(self) -> None:
+        EMOJI.check()
+
     def keeps(self, response: str) -> bool:
         return not self._wrong(response)
 

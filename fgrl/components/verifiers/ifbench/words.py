@@ -18,6 +18,7 @@ from fgrl.rules.word_tokens import tokens
 from fgrl.types import Span
 
 syllapy = lazy.load("syllapy")
+SYLLAPY = errors.Requires("syllapy", "words:odd_even_syllables counts with syllapy", extra="rules")
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 VOWELS = "aeiou"
@@ -125,9 +126,12 @@ class OddEvenSyllables(Forbids):
     'fgrl[rules]'`).
     """
 
+    def check_machine(self) -> None:
+        SYLLAPY.check()
+
     def faults(self, response: str) -> list[Span]:
         words = bare_lower_words(response)
-        with errors.Requires("syllapy", "words:odd_even_syllables counts with syllapy", extra="rules"):
+        with SYLLAPY:
             odd = [syllapy.count(word.text) % 2 for word in words]
         pairs = zip(words[1:], pairwise(odd), strict=True)
         return broken_in(

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fgrl.registry import name_of, register
 from fgrl.rules.counted import Counted, related
-from fgrl.rules.languages import language_of
+from fgrl.rules.languages import LANGDETECT, language_of
 from fgrl.rules.rule import Forbids, Relation, broken_in
 from fgrl.rules.text import CharRange, runs
 from fgrl.rules.word_tokens import tokens
@@ -51,6 +51,10 @@ class OneCase(Forbids):
     @abstractmethod
     def right(self, text: str) -> bool:
         """Has the text, or one character, letters of the right case only, and one at least?"""
+
+    def check_machine(self) -> None:
+        if self.detect_language:
+            LANGDETECT.check()
 
     def keeps(self, response: str) -> bool:
         return self.right(response) and (not self.detect_language or language_of(response) in ("en", None))

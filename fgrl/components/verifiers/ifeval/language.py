@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fgrl.registry import register
-from fgrl.rules.languages import Language, language_of
+from fgrl.rules.languages import LANGDETECT, Language, language_of
 from fgrl.rules.rule import Rule
 
 
@@ -17,6 +17,9 @@ class ResponseLanguage(Rule):
 
     language: Language
     """The language's ISO 639-1 code."""
+
+    def check_machine(self) -> None:
+        LANGDETECT.check()
 
     def keeps(self, response: str) -> bool:
         return language_of(response) in (self.language, None)

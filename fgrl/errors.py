@@ -6,7 +6,6 @@ import errno
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
-from types import TracebackType
 from typing import Any, ClassVar
 
 DONE, FAILED, WRONG_REQUEST, POINT_FAILED, INTERRUPTED = 0, 1, 2, 9, 130
@@ -166,9 +165,7 @@ class Undecided(FgrlError):
 
 @dataclass(frozen=True)
 class Requires:
-    """`with Requires("emoji", 'format:emoji asks the package emoji', extra="rules"):` around the use of an optional
-    package (which is imported lazily): when it is not installed, `Unavailable` names the command that installs it.
-    """
+    """An optional package: `Requires("emoji", "format:emoji asks the package emoji", extra="rules").check()`."""
 
     package: str
     """Name of the module."""
@@ -178,14 +175,6 @@ class Requires:
     """The extra of fgrl that installs it."""
 
     def check(self) -> None:
-        """Raise `Unavailable` where the package is not installed."""
+        """Raise `Unavailable`, with the command that installs it, where the package is not installed."""
         if find_spec(self.package) is None:
             raise Unavailable(f"{self.purpose}, which is not installed: pip install 'fgrl[{self.extra}]'")
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, ModuleNotFoundError) and error.name == self.package:
-            self.check()

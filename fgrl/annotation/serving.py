@@ -177,17 +177,15 @@ def application(store: Store, address: Address, manager: str | None = None) -> A
     manager: token of the link to the manager's page. It is stored nowhere, and its sessions end with the server.
     """
     sessions = Sessions(store.token_hashes(), f"fgrl_annotate_{store.id}", store)
-    with Requires("starlette", "fgrl annotate serve needs Starlette", extra="annotate"):
-        managers = None if manager is None else Sessions({MANAGER: token_hash(manager)}, f"fgrl_manage_{store.id}")
-        return server.application(store, sessions, address, managers=managers)
+    need_packages()
+    managers = None if manager is None else Sessions({MANAGER: token_hash(manager)}, f"fgrl_manage_{store.id}")
+    return server.application(store, sessions, address, managers=managers)
 
 
 def need_packages() -> None:
     """Raise `Unavailable` when the extra `annotate` is not installed."""
-    with Requires("starlette", "fgrl annotate serve needs Starlette", extra="annotate"):
-        _ = server.application
-    with Requires("uvicorn", "fgrl annotate serve needs uvicorn", extra="annotate"):
-        _ = uvicorn.Server
+    Requires("starlette", "fgrl annotate serve needs Starlette", extra="annotate").check()
+    Requires("uvicorn", "fgrl annotate serve needs uvicorn", extra="annotate").check()
 
 
 def configuration(app: Any) -> Any:

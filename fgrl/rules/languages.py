@@ -26,10 +26,9 @@ def language_of(text: str) -> str | None:
     a text: langdetect draws at random, here from a fixed seed. Raises `Unavailable` when langdetect is not
     installed.
     """
-    with LANGDETECT:
-        factory = _factory()
+    LANGDETECT.check()
     try:
-        detector = factory.create()
+        detector = _factory().create()
         detector.append(text)
         return detector.detect()
     except exceptions.LangDetectException as error:

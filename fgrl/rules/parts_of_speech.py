@@ -36,6 +36,6 @@ def content_words(text: str) -> list[CharRange]:
 
 @functools.cache
 def _tagger() -> Any:
-    with HANTA:
-        model = Path(tagger.__file__).with_name("morphmodel_en.pgz")
+    HANTA.check()
+    model = Path(tagger.__file__).with_name("morphmodel_en.pgz")
     return tagger.HanoverTagger(str(model))

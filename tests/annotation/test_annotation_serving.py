@@ -188,11 +188,7 @@ def test_a_locked_a_newer_and_a_store_on_a_full_disk_end_with_one_message_and_th
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Missing:
-        def __getattr__(self, name: str) -> Any:
-            raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
-
-    monkeypatch.setattr(serving, "uvicorn", Missing())
+    monkeypatch.setattr("fgrl.errors.find_spec", lambda package: None if package == "uvicorn" else package)
     with pytest.raises(Unavailable, match=r"pip install 'fgrl\[annotate\]'"):
         serving.need_packages()
 

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fgrl.models import load, packaged
-from fgrl.models.shapes import LIKE_LLAMA, Unknown, architecture, find
-from fgrl.models.wheels import PACKAGES
+from fgrl.models.shapes import LIKE_LLAMA, Unknown, _known, architecture, find
 from fgrl.specs import LoraSpec, ModelSpec
 
 
@@ -132,8 +131,35 @@ def test_smollm2(smollm2_dir: Path) -> None:
 
 def test_what_is_known_of_a_packaged_model_before_it_is_converted(smollm2_dir: Path) -> None:
     config = json.loads((smollm2_dir / "config.json").read_text())
-    for name, value in PACKAGES["smollm2-135m-instruct"].config.items():
+    for name, value in _known()["smollm2-135m-instruct"].items():
         assert config[name] == value, name
+
+
+@pytest.mark.parametrize(
+    ("model", "billions"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", 7.62),
+        ("Qwen/Qwen3-4B-Base", 4.02),
+        ("Qwen/Qwen3-4B-Instruct-2507", 4.02),
+        ("meta-llama/Llama-3.1-8B-Instruct", 8.03),
+        ("meta-llama/Llama-3.2-3B", 3.21),
+        ("meta-llama/Llama-3.2-3B-Instruct", 3.21),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", 8.03),
+        ("microsoft/Phi-3-mini-4k-instruct", 3.82),
+        ("mistralai/Mistral-7B-Instruct-v0.2", 7.24),
+    ],
+)
+def test_models_of_the_recipes_are_counted_without_the_hub(
+    model: str, billions: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of parameters are those that the models' pages state."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    config, folder = find(model)
+    assert folder is None
+    assert round(architecture(config).parameters("lm") / 1e9, 2) == billions
+    with pytest.raises(Unknown):
+        find(model, "another-revision")
 
 
 def test_other_architectures_are_counted_from_the_heads_of_their_files(tmp_path: Path) -> None:

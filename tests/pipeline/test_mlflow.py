@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_helpers import HERE, fgrl, names, recipe_file
+from pipeline_helpers import HERE, fgrl, fgrl_here, names, recipe_file
 
 from fgrl.pipeline.tracking import MLFLOW_PARAMETERS
 
@@ -82,9 +82,10 @@ def test_the_points_of_a_sweep_are_runs_with_their_parameters(tmp_path: Path, st
         assert (run.data.params["stages.last.level"], run.data.metrics["last/loss"]) == (str(level), level / 2)
 
 
-def test_without_the_package_the_command_that_installs_it_is_named(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.py").write_text("raise ModuleNotFoundError(\"No module named 'mlflow'\", name='mlflow')\n")
-    recipe = tracked(tmp_path, "{first: {name: counting}}")
-    refused = fgrl("run", recipe, cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{Path(__file__).parents[2]}")
+def test_without_the_package_the_command_that_installs_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fgrl.errors.find_spec", lambda package: None)
+    refused = fgrl_here("run", tracked(tmp_path, "{first: {name: counting}}"), cwd=tmp_path)
     assert refused.returncode == 2
     assert "pip install 'fgrl[mlflow]'" in refused.stderr

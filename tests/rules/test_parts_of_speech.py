@@ -84,11 +84,7 @@ def test_the_model_s_pickle_names_no_code_but_numpy_s_numbers() -> None:
 
 
 def test_without_hanta_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Absent:
-        def __getattr__(self, name: str) -> Any:
-            raise ModuleNotFoundError("No module named 'HanTa'", name="HanTa")
-
     parts_of_speech._tagger.cache_clear()
-    monkeypatch.setattr(parts_of_speech, "tagger", Absent())
+    monkeypatch.setattr("fgrl.errors.find_spec", lambda package: None)
     with pytest.raises(Unavailable, match=r"token_importance finds nouns and verbs with HanTa, .* 'fgrl\[pos\]'"):
         content_words("cats sleep")

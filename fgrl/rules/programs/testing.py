@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata, resources
+from importlib import resources
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
@@ -85,8 +85,7 @@ class ProgramTests(Rule):
     def _sandbox(self) -> Sandbox:
         if self.format != "pytest_functions":
             return shared(self.sandbox, _harness())
-        with Requires("pytest", "format: pytest_functions needs the package pytest", extra="code"):
-            metadata.distribution("pytest")
+        Requires("pytest", "format: pytest_functions needs the package pytest", extra="code").check()
         return shared(
             self.sandbox.model_copy(update={"packages": sorted({*self.sandbox.packages, "pytest"})}), _harness()
         )

@@ -340,10 +340,7 @@ def test_a_replay_that_differs_is_none_where_the_tests_hide_it() -> None:
 
 
 def test_without_pytest_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise testing.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(testing.metadata, "distribution", missing)
+    monkeypatch.setattr("fgrl.errors.find_spec", lambda package: None)
     with pytest.raises(
         Unavailable, match=r"needs the package pytest, which is not installed: pip install 'fgrl\[code\]'"
     ):

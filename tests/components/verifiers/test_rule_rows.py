@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -126,18 +125,11 @@ def test_a_package_that_is_missing_is_asked_for(
     package: str, name: str, kwargs: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a guess in its place."""
-    languages._factory.cache_clear()
-    for module in [module for module in sys.modules if module.partition(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, module)
-
-    class Hidden:
-        def find_spec(self, module: str, path: Any = None, target: Any = None) -> None:
-            if module.partition(".")[0] == package:
-                raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-
-    monkeypatch.setattr(sys, "meta_path", [Hidden(), *sys.meta_path])
+    monkeypatch.setattr("fgrl.errors.find_spec", lambda module: None if module == package else module)
     rule = rule_of(name, kwargs)
     with pytest.raises(Unavailable, match=r"pip install 'fgrl\[rules\]'"):
+        rule.check_machine()
+    with pytest.raises(Unavailable, match=package):
         rule.check(text)
 
 

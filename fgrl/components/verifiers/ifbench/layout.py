@@ -127,8 +127,7 @@ class Emoji(Requires):
         return broken_in(self._wrong(response), "no emoji at its end")
 
     def supporting(self, response: str) -> list[Span]:
-        with EMOJI:
-            places = runs([at for at, character in enumerate(response) if emoji.is_emoji(character)])
+        places = runs([at for at, character in enumerate(response) if emoji.is_emoji(character)])
         return kept_in(places, "emoji")
 
     def _wrong(self, response: str) -> list[View]:
@@ -136,8 +135,8 @@ class Emoji(Requires):
         views = sentences(response)
         bare = [without(sentence).text.strip() for sentence in views]
         ends = [text[-2:] + after[:1] if text else "" for text, after in pairwise([*bare, ""])]
-        with EMOJI:
-            return [view for view, end in zip(views, ends, strict=True) if not any(map(emoji.is_emoji, end))]
+        EMOJI.check()
+        return [view for view, end in zip(views, ends, strict=True) if not any(map(emoji.is_emoji, end))]
 
 
 @register("format:line_indent")

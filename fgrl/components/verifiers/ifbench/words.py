@@ -131,8 +131,8 @@ class OddEvenSyllables(Forbids):
 
     def faults(self, response: str) -> list[Span]:
         words = bare_lower_words(response)
-        with SYLLAPY:
-            odd = [syllapy.count(word.text) % 2 for word in words]
+        SYLLAPY.check()
+        odd = [syllapy.count(word.text) % 2 for word in words]
         pairs = zip(words[1:], pairwise(odd), strict=True)
         return broken_in(
             [word for word, (before, after) in pairs if before == after], "as odd or even as the word before"

@@ -66,6 +66,8 @@ class Answer(Record):
     """
     verdicts: dict[str, bool | None] = {}
     """True if the response passes, by name of the metric that decides; None = could not be decided."""
+    scores: dict[str, float] = {}
+    """Numbers of this answer alone, by METRIC.NUMBER, such as its cosine to the reference."""
     violations: dict[str, list[Span]] = {}
     """Passages that break it (label -1), by name of the metric. A failed response without spans: it is broken nowhere
     in particular."""

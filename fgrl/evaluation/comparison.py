@@ -53,6 +53,10 @@ class Compared(Metric):
         """
         return answers
 
+    def scores(self, answers: Sequence[Answer]) -> Mapping[str, Sequence[float | None]]:
+        """Return by name the numbers of each single answer that are recorded with it; None: it has none."""
+        return {}
+
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         """Return a description of the computation, where a reader needs it to compare numbers (a signature); empty:
         there is none.

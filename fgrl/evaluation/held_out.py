@@ -130,15 +130,19 @@ def _explained(metric: Metric, by_model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judged(metrics: Sequence[Metric], answers: Sequence[Answer]) -> list[Answer]:
-    """Return the answers with the verdicts of the metrics that decide about single ones, and what breaks them."""
+    """Return the answers with the verdicts and scores of the metrics that have some for single ones, and what breaks
+    them.
+    """
     deciding = [metric for metric in metrics if isinstance(metric, Compared)]
+    scored = {f"{metric.called}.{name}": own for metric in deciding for name, own in metric.scores(answers).items()}
     result = []
-    for answer in answers:
+    for place, answer in enumerate(answers):
         decided = {metric.called: verdict for metric in deciding if (verdict := metric.verdict(answer)) is not None}
         result.append(
             answer.model_copy(
                 update={
                     "verdicts": {name: passed for name, (passed, _spans) in decided.items()},
+                    "scores": {name: score for name, own in scored.items() if (score := own[place]) is not None},
                     "violations": {name: spans for name, (_passed, spans) in decided.items() if spans},
                 }
             )

@@ -12,6 +12,7 @@ from fgrl.files import write_text
 from fgrl.report import plots, sweep_plots, templates
 from fgrl.report.page import FIRST, Compared, environment
 from fgrl.results.estimates import ShownEstimate, axis_of, common_decimals, known_values
+from fgrl.results.influences import influences
 from fgrl.results.run_folder import load
 from fgrl.results.series import Series
 from fgrl.results.sweep_records import (
@@ -86,6 +87,10 @@ def lead_lines(record: SweepRecord) -> list[str]:
         return []
     best = settings[0]
     lines = [f"Best: {_setting(record, best)}", f"{record.metric} {_value(best)} ({record.goal})."]
+    found = short_names({each.name: each for each in influences(record)})
+    parts = [f"{name} {each.correlation:+.2f}, {each.importance:.2f}" for name, each in found.items()]
+    if parts:
+        lines.append(f"Correlation with the number, and importance in a random forest: {'; '.join(parts)}.")
     lead = record.lead
     if lead is None or not lead.second:
         return lines

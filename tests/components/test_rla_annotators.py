@@ -17,6 +17,7 @@ from fgrl.components.metrics.similarity import SimilarityMetric
 from fgrl.components.pair_builders.all_ranked import AllRanked
 from fgrl.errors import DataError
 from fgrl.evaluation.closeness import EMPTY
+from fgrl.evaluation.held_out import judged
 from fgrl.kinds import PairBuilder
 from fgrl.pipeline.run import Run
 from fgrl.registry import Problems, build
@@ -119,6 +120,20 @@ def test_the_metric_is_the_annotator_s_number(run: Run) -> None:
     found = metric.measure({"policy": answers})["similarity"]["policy"]["cosine"]
     assert found["mean"] == pytest.approx(sum(printed for *_, printed in PRINTED) / len(PRINTED), abs=1e-4)
     assert found["n"] == len(PRINTED)
+
+
+def test_the_cosine_of_each_answer_is_recorded_with_it(run: Run) -> None:
+    """The six that the paper prints in appendix E; none for an answer without a reference."""
+    metric = SimilarityMetric()
+    metric.setup(run)
+    answers = [
+        answer_of(str(i), "?", answer, finished=True, references=[label])
+        for i, (label, answer, _) in enumerate(PRINTED)
+    ]
+    answers.insert(1, answer_of("refused", "?", "x", finished=True, references=["No Answer Present."]))
+    recorded = [answer.scores for answer in judged([metric], answers)]
+    assert recorded.pop(1) == {}
+    assert [one["similarity.cosine"] for one in recorded] == pytest.approx([p for *_, p in PRINTED], abs=1e-4)
 
 
 def test_the_metric_treats_references_as_the_others_do(run: Run) -> None:

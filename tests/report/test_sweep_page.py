@@ -61,6 +61,14 @@ def test_a_grid_is_a_heat_map_with_its_best_point(tmp_path: Path) -> None:
     assert "luckiest" in text
 
 
+def test_correlations_and_importances_are_on_the_page(tmp_path: Path) -> None:
+    values = {(a, b): 1.0 + a for a in range(3) for b in range(3)}
+    points = [point(n, {"vars.a": a, "vars.b": b}, mean) for n, ((a, b), mean) in enumerate(values.items(), start=1)]
+    text = page(tmp_path, record(points, ["vars.a", "vars.b"]))
+    assert re.search(r"importance in a random forest: a \+1\.00, 0\.9\d; b \+0\.00, 0\.0\d\.", text)
+    assert "Correlation" not in page(tmp_path / "few", record(points[:4], ["vars.a", "vars.b"]))
+
+
 def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
     own = record(grid([0.2, 0.5, 0.3, 0.4]), ["vars.a", "vars.b"], goal="minimize")
     own.lead = Lead(best=[1], second=[3], difference=Estimate(mean=-0.1, low=-0.3, high=0.1))

@@ -23,5 +23,12 @@ class SimilarityMetric(Closeness, Referenced):
     meanings = {"cosine": Meaning("similarity to the reference (cosine)", "higher")}
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
+        return {"cosine": mean(answers, self.scores(answers)["cosine"])}
+
+    def scores(self, answers: Sequence[Answer]) -> dict[str, list[float | None]]:
+        """Return the cosine of each answer, as in RLA's appendix E; None without a reference."""
         references = [self.usable(answer.references) for answer in answers]
-        return {"cosine": mean(answers, self.cosines([answer.text for answer in answers], references))}
+        known = [place for place, own in enumerate(references) if own]
+        cosines = self.cosines([answers[place].text for place in known], [references[place] for place in known])
+        by_place = dict(zip(known, cosines, strict=True))
+        return {"cosine": [by_place.get(place) for place in range(len(answers))]}

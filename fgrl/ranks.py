@@ -7,8 +7,11 @@ started several times there; so a library that guesses by them is wrong.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 
+LOOPBACK = ("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+"""A variable and its value. Keeps gloo on the interface that other machines do not reach: all processes are on this one."""
 STORE = "FGRL_RANKS"
 """Names the file in the stage's folder by which the processes of one attempt at a stage find each other."""
 LAUNCHER = (

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,8 +32,6 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from fgrl import ranks, stops
 from fgrl.modules.trainer import TrainSettings
 
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-"""The interface that other machines do not reach: all ranks are on this one."""
 CONNECTED = 1800.0
 """Seconds in which all processes have to be connected, at least: each of them loads libraries and models first."""
 
@@ -75,7 +72,7 @@ class Launcher(_SubprocessScriptLauncher):
     """
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+        os.environ.setdefault(*ranks.LOOPBACK)
         if not self.cluster_environment.creates_processes_externally:
             os.environ[ranks.STORE] = uuid.uuid4().hex
             with stops.children_end_with_us(os.environ):

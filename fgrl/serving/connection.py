@@ -18,6 +18,8 @@ else:
 
 KEY = "FGRL_VLLM_KEY"
 """Environment variable with the key of servers on other machines."""
+UNIX = "unix:"
+"""Begins the address of a server that listens at a Unix socket: the path of that follows."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CONNECT = 10.0
 """Longest wait for a connection, in seconds."""
@@ -38,7 +40,10 @@ class Connection:
         self.address = address.rstrip("/")
         key = os.environ.get(KEY)
         self.headers = {"Authorization": f"Bearer {key}"} if key and not is_local(address) else {}
-        self._secure = self.address.startswith("https:")  # certificates take longer to read than a call
+        self._socket = self.address.removeprefix(UNIX) if self.address.startswith(UNIX) else None
+        secure = self.address.startswith("https:")  # certificates take longer to read than a call
+        self._way = {"uds": self._socket, "verify": secure, "trust_env": False}
+        self._base = self.address if self._socket is None else "http://vllm"
 
     def call(self, path: str, body: Any = None, *, limit: float, method: str = "POST") -> Any:
         """Return what the server answers: JSON, or text where it is none. limit: seconds.
@@ -66,21 +71,14 @@ class Connection:
         return results
 
     def _client(self, limit: float) -> httpx2.Client:
-        return httpx2.Client(
-            base_url=self.address, headers=self.headers, timeout=_timeout(limit), trust_env=False, verify=self._secure
-        )
+        way = httpx2.HTTPTransport(**self._way)
+        return httpx2.Client(base_url=self._base, headers=self.headers, timeout=_timeout(limit), transport=way)
 
     def open(self, limit: float, concurrency: int) -> httpx2.AsyncClient:
         """Return a client for many calls at the same time."""
         limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-        return httpx2.AsyncClient(
-            base_url=self.address,
-            headers=self.headers,
-            timeout=_timeout(limit),
-            limits=limits,
-            trust_env=False,
-            verify=self._secure,
-        )
+        way = httpx2.AsyncHTTPTransport(**self._way, limits=limits)
+        return httpx2.AsyncClient(base_url=self._base, headers=self.headers, timeout=_timeout(limit), transport=way)
 
 
 async def post(client: httpx2.AsyncClient, path: str, body: Any, limit: float) -> Any:
@@ -111,7 +109,7 @@ async def events(client: httpx2.AsyncClient, path: str, body: Any, limit: float)
 
 def is_local(address: str) -> bool:
     """Return True for an address of this machine."""
-    return (urlsplit(address).hostname or "") in LOOPBACK
+    return address.startswith(UNIX) or (urlsplit(address).hostname or "") in LOOPBACK
 
 
 def check_address(address: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 import socket
 import threading
@@ -17,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import distributed
 
-from fgrl import stops
+from fgrl import ranks, stops
 from fgrl.files import atomically
 from fgrl.kinds import Parcel, Serving
 from fgrl.serving import weights
@@ -149,18 +150,21 @@ def in_phases(server: Connection, version: str, send: Callable[[], None], limit:
 class BroadcastParcel(FullParcel):
     """Weights that are broadcast to the workers of a server, through a process group that lasts as long as the transfer."""
 
-    def __init__(self, version: str, tensors: Callable[[], Iterable[Named]], backend: str) -> None:
+    def __init__(self, version: str, tensors: Callable[[], Iterable[Named]], backend: str, device: Any) -> None:
+        """Device: from which the backend sends, wherever the weights are kept until then."""
         super().__init__(version, tensors)
-        self.backend = backend
+        self.backend, self.device = backend, device
 
     def deliver(self, server: Connection, limit: float) -> None:
         workers = server.get("/get_world_size", limit=limit)["world_size"]
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        info = {"address": "127.0.0.1", "port": port, "size": workers + 1, "seconds": limit}
+        os.environ.setdefault(*ranks.LOOPBACK)
+        listening = socket.create_server(("127.0.0.1", 0))  # the store would listen on all interfaces
+        address, port = listening.getsockname()
+        info = {"address": address, "port": port, "size": workers + 1, "seconds": limit}
         wait = timedelta(seconds=limit)
-        store = distributed.TCPStore("127.0.0.1", port, workers + 1, True, wait, wait_for_workers=False)
+        store = distributed.TCPStore(
+            address, port, workers + 1, True, wait, wait_for_workers=False, master_listen_fd=listening.detach()
+        )
         group, _ = _both(
             lambda: self._group(distributed.PrefixStore("weights", store), workers + 1, wait),
             lambda: server.call("/init_weight_transfer_engine", {"init_info": info}, limit=limit),
@@ -183,7 +187,7 @@ class BroadcastParcel(FullParcel):
 
     def _broadcast(self, group: Any) -> None:
         for _name, tensor in self._tensors():
-            group.broadcast(tensor.cpu() if self.backend == "gloo" else tensor, 0).wait()
+            group.broadcast(tensor.to(self.device), 0).wait()
 
     def described(self) -> dict[str, list[Any]]:
         """Return names, types and shapes of what is sent."""

@@ -11,9 +11,9 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -28,7 +28,7 @@ from fgrl import ranks, stops
 from fgrl.errors import EngineFailed
 from fgrl.files import write_json
 from fgrl.serving import guard
-from fgrl.serving.connection import Connection, Refused, ServerGone, check_address
+from fgrl.serving.connection import UNIX, Connection, Refused, ServerGone, check_address
 
 STATE = "servers.json"
 POLL = 0.2
@@ -51,14 +51,14 @@ class Launch:
 
     python: str
     arguments: tuple[str, ...]
-    """Of vLLM's API server, without host and port."""
+    """Of vLLM's API server, without the place where it listens."""
     environment: Mapping[str, str]
     devices: tuple[tuple[int, ...], ...] = ()
     """GPUs of each copy; (): those that vLLM takes."""
 
-    def command(self, port: int) -> list[str]:
-        """Return the command line of a server."""
-        own = [self.python, "-m", MODULE, "--host", "127.0.0.1", "--port", str(port), *self.arguments]
+    def command(self, socket: Path) -> list[str]:
+        """Return the command line of a server that listens at a socket of this machine."""
+        own = [self.python, "-m", MODULE, "--uds", str(socket), *self.arguments]
         return [sys.executable, "-I", str(Path(guard.__file__)), *own]
 
     def variables(self, copy: int) -> dict[str, str]:
@@ -66,7 +66,7 @@ class Launch:
         unknown = (stops.PARENT, "PYTHONHOME")
         ours = {name: value for name, value in ranks.without_launcher(os.environ).items() if name not in unknown}
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.devices[copy]))} if self.devices else {}
-        return ours | dict(self.environment) | visible | {"PYTHONPATH": str(WORKER)}
+        return dict([ranks.LOOPBACK]) | ours | dict(self.environment) | visible | {"PYTHONPATH": str(WORKER)}
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ class Servers:
         self.held: Counter[tuple[str, str]] = Counter()
         """Drawers that draw from each version."""
         self._own: dict[int, subprocess.Popen[bytes]] = {}
+        self._sockets: Path | None = None
+        """The folder of the sockets of `_own`."""
         self.started = False
         """They run, as far as this process knows."""
         self._turn = threading.RLock()
@@ -149,16 +151,16 @@ class Servers:
 
     def _launched(self, slot: Slot) -> Slot:
         assert self.launch is not None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        # a path of its own is short enough for a socket, and its folder is closed to other users
+        self._sockets = self._sockets or Path(tempfile.mkdtemp(prefix="fgrl-"))
+        socket = self._sockets / f"{slot.number}-{slot.generation}"
         with self._log(slot).open("wb") as log:
             process = subprocess.Popen(
-                self.launch.command(port), env=self.launch.variables(slot.number), stdin=subprocess.PIPE, stdout=log,
+                self.launch.command(socket), env=self.launch.variables(slot.number), stdin=subprocess.PIPE, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True, cwd=self.folder,
             )  # fmt: skip
         self._own[slot.number] = process
-        return replace(slot, address=f"http://127.0.0.1:{port}", process=process.pid, version="")
+        return replace(slot, address=f"{UNIX}{socket}", process=process.pid, version="")
 
     def _wait(self, slot: Slot) -> None:
         until = time.monotonic() + self.start_limit
@@ -247,6 +249,9 @@ class Servers:
             if process.stdin is not None:
                 process.stdin.close()
         self._own.clear()
+        if self._sockets is not None:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+            self._sockets = None
         for left in self.folder.glob("*") if self.rank == 0 else ():
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)

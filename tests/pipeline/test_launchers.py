@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 import tiny_recipe
+from listening import LOOPBACK
 from patience import HUNG
 from pipeline_helpers import HERE, environment, fgrl_here
 
@@ -21,8 +22,6 @@ from fgrl import ranks
 from fgrl.pipeline import run as run_module
 from fgrl.pipeline.run import Run
 
-LOOPBACK = "0100007F"
-"""127.0.0.1, as the kernel writes it."""
 BATCH = {
     "SLURM_JOB_ID": "4711", "SLURM_JOBID": "4711", "SLURM_JOB_NAME": "train", "SLURM_NODELIST": "node7", "SLURM_NNODES": "1",
     "SLURM_NODEID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_SUBMIT_DIR": "/",

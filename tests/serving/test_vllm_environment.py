@@ -46,17 +46,16 @@ def test_a_server_gets_nothing_of_the_launcher_of_a_training(monkeypatch: pytest
     variables = launch.variables(1)
     assert variables["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert variables["A"] == "b"
+    assert variables["GLOO_SOCKET_IFNAME"] == "lo"
     assert variables["PYTHONPATH"] == str(servers.WORKER)
     assert not {"LOCAL_RANK", "FGRL_PARENT"} & variables.keys()
-    command = launch.command(9000)
+    command = launch.command(Path("/sockets/0-0"))
     assert command[3:] == [
         "/vllm/python",
         "-m",
         "vllm.entrypoints.openai.api_server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "9000",
+        "--uds",
+        "/sockets/0-0",
         "--model",
         "m",
     ]

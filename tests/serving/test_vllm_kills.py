@@ -232,7 +232,7 @@ def test_a_server_that_answers_without_the_key_is_refused(
     monkeypatch.setenv("FGRL_VLLM_KEY", "secret")
     with stage(tmp_path / "one", transfer="files") as lender, lender.engine.open(model) as own:
         own.take(model, 0)
-        monkeypatch.setattr(connection, "LOOPBACK", ())
+        monkeypatch.setattr(connection, "is_local", lambda _address: False)
         with pytest.raises(Unavailable, match="answers /weight_info without a key"):
             connection.check_address(lender.slots()[0].address)
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from listening import LOOPBACK, listening
 from model_helpers import LORA, stir, tiny
 from safetensors.torch import load_file
 from stub_engine import expected, requests, stage
 
 from fgrl import models
 from fgrl.errors import EngineFailed, Stopped, Unavailable, UsageError
-from fgrl.serving import weights
+from fgrl.serving import parcels, weights
 from fgrl.specs import LoraSpec, ModelSpec
 
 FULL = ("files", "gloo")
@@ -103,6 +104,51 @@ def test_tensors_are_compared_over_all_workers() -> None:
 
 
 # -- bringing them -------------------------------------------------------------------------------------------------------
+
+
+def test_other_users_and_machines_do_not_reach_a_server_or_a_transfer(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here: list[str] = []
+    broadcast = parcels.BroadcastParcel._broadcast
+
+    def watched(self: parcels.BroadcastParcel, group: object) -> None:
+        here.extend(listening())
+        broadcast(self, group)
+
+    monkeypatch.setattr(parcels.BroadcastParcel, "_broadcast", watched)
+    before = listening()
+    model = policy(tiny_model_dir, "full")
+    with stage(tmp_path, transfer="gloo") as running, running.engine.open(model) as drawer:
+        drawer.take(model, 0)
+        (slot,) = running.slots()
+        socket = Path(slot.address.removeprefix("unix:"))
+        assert socket.is_socket()
+        assert socket.parent.stat().st_mode & 0o777 == 0o700
+        (server,) = Path(f"/proc/{slot.process}/task/{slot.process}/children").read_text().split()
+        assert set(listening(server)) <= {LOOPBACK}, "gloo's own socket"
+    assert here
+    assert set(here) - set(before) <= {LOOPBACK}
+    assert not socket.parent.exists()
+
+
+@pytest.mark.parametrize(("backend", "device"), [("gloo", "cpu"), ("nccl", "meta")])
+def test_weights_that_are_kept_on_the_cpu_are_sent_from_the_device_of_the_backend(
+    backend: str, device: str, tiny_model_dir: Path
+) -> None:
+    sent: list[str] = []
+
+    class Group:
+        def broadcast(self, tensor: torch.Tensor, _root: int) -> Group:
+            sent.append(tensor.device.type)
+            return self
+
+        def wait(self) -> None: ...
+
+    kept = parcels.of_model(policy(tiny_model_dir, "full"), "fgrl-x-3", "float32", keep=True)
+    assert {tensor.device.type for _name, tensor in kept()} == {"cpu"}
+    parcels.BroadcastParcel("fgrl-x-3", kept, backend, torch.device(device))._broadcast(Group())
+    assert set(sent) == {device}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,10 @@ from torch import distributed
 
 from fgrl.modules.training_module import TrainingModule
 
+sys.path.insert(0, str(Path(__file__).parent))
+from listening import listening
+
 training_step = TrainingModule.training_step
-
-
-def listening() -> list[str]:
-    """The addresses, as the kernel writes them, at which this process waits for connections over TCP."""
-    own = {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
-    rows = [row.split() for name in ("tcp", "tcp6") for row in Path("/proc/net", name).read_text().splitlines()[1:]]
-    return sorted({row[1].partition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own})
 
 
 def spied_step(self: Any, batch: Any, index: int) -> Any:

@@ -1,6 +1,6 @@
 """A server that speaks the routes of vLLM which fgrl uses, without a model, and misbehaves on request.
 
-    python stub_vllm.py --port 8000 --model FOLDER ...       (as `python -m vllm.entrypoints.openai.api_server`)
+    python stub_vllm.py --uds SOCKET --model FOLDER ...       (as `python -m vllm.entrypoints.openai.api_server`)
 
 It draws tokens from the request's seed alone, so that two servers give the same responses. POST /stub {"completions": ["abort"]} makes
 the next completion an `abort`; the other lists of faults are called by the last part of their routes. Each completed response is written
@@ -19,8 +19,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
 
 ENDS = (2, 3)
@@ -264,12 +265,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-class Stub(ThreadingHTTPServer):
+class Stub(ThreadingMixIn, UnixStreamServer):
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, options: argparse.Namespace) -> None:
-        super().__init__((options.host, options.port), Handler)
+        super().__init__(options.uds, Handler)
         self.weights = Weights(options)
         self.faults: dict[str, list[str]] = defaultdict(list)
         for route, faults in json.loads(os.environ.get("STUB_FAULTS", "{}")).items():
@@ -376,8 +377,7 @@ class Stub(ThreadingHTTPServer):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int)
+    parser.add_argument("--uds")
     parser.add_argument("--model", default="")
     options, others = parser.parse_known_args()
     print("stub:", others, flush=True)

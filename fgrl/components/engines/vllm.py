@@ -61,7 +61,7 @@ class VLLM(Engine):
     `~/.cache/fgrl/vllm/bin/python`.
     """
     servers: Annotated[list[str] | None, Unkeyed] = None
-    """Addresses of servers that run already, as `http://127.0.0.1:8000`, instead of starting any. They have been started with what
+    """Addresses of servers that run already, as `http://127.0.0.1:8000` or `unix:/path`, instead of starting any. They have been started with what
     `transfer` needs. A server on another machine needs a key, in the environment variable FGRL_VLLM_KEY, for all of its routes:
     those that replace weights have none of their own.
     """
@@ -101,8 +101,8 @@ class VLLM(Engine):
         if self.servers is not None and not self.servers:
             raise ValueError("servers names none: name their addresses, or leave it out, and they are started")
         for address in self.servers or []:
-            if not address.startswith(("http://", "https://")):
-                raise ValueError(f"servers: {address} is no address: write it as http://127.0.0.1:8000")
+            if not address.startswith(("http://", "https://", "unix:/")):
+                raise ValueError(f"servers: {address} is no address: write it as http://127.0.0.1:8000 or unix:/path")
         wanted = self.copies * self.tensor_parallel
         if self.devices is not None and len(self.devices) != wanted:
             raise ValueError(

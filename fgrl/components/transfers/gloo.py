@@ -27,4 +27,4 @@ class Gloo(Transfer):
         )
 
     def pack(self, model: Any, version: str, dtype: str, folder: Path, *, keep: bool) -> Parcel:
-        return parcels.BroadcastParcel(version, parcels.of_model(model, version, dtype, keep=keep), "gloo")
+        return parcels.BroadcastParcel(version, parcels.of_model(model, version, dtype, keep=keep), "gloo", "cpu")

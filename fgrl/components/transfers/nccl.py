@@ -29,4 +29,5 @@ class Nccl(Transfer):
         )
 
     def pack(self, model: Any, version: str, dtype: str, folder: Path, *, keep: bool) -> Parcel:
-        return parcels.BroadcastParcel(version, parcels.of_model(model, version, dtype, keep=keep), "nccl")
+        tensors = parcels.of_model(model, version, dtype, keep=keep)
+        return parcels.BroadcastParcel(version, tensors, "nccl", model.device)

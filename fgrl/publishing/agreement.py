@@ -1,6 +1,8 @@
 """Agreement of an exported folder with the stage's model: both answer the same prompts, computed in float32.
 
-The exported folder is read from the disk by transformers (and peft), as its users read it.
+1. Adapters are merged in float32, which changes nothing but the order of sums.
+2. The sum is rounded to the type of the export. What that changes is measured on this very model.
+3. The folder is read from the disk by transformers (and peft), as its users read it, and is the rounded model.
 """
 
 from __future__ import annotations
@@ -28,12 +30,16 @@ PROBES = (
 )
 NEW_TOKENS = 24
 """Upper bound on tokens of each greedy answer."""
-KL_LIMIT = {"float32": 1e-6, "bfloat16": 0.02, "float16": 0.02}
-"""Nats per token that rounding the weights to this type may cost."""
+KL_LIMIT = 1e-6
+"""Nats per token by which two models differ that compute the same sums in another order."""
 LOST_LIMIT = 0.25
 """Share of the last training's effect (its KL per token from what it began with) that rounding may take away."""
-NUMBER_LIMIT = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.05}
-"""Largest difference of a reward, relative to 1 + its size."""
+NUMBER_LIMIT = 1e-3
+"""Largest such difference of a reward, relative to 1 + its size."""
+
+
+class RoundedAway(DataError):
+    """Rounding the weights would take away what the training changed."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +75,54 @@ class Answers:
 
     prompts: list[list[int]]
     responses: list[list[int]]
-    logp: list[Tensor]
-    """[T,V] of each response; empty for a number head."""
-    rewards: list[Tensor]
-    """[T] of each response, of a number head."""
+    numbers: list[Tensor]
+    """Log-probabilities [T,V] of each response, or rewards [T] of a number head."""
     base_kl: float | None = None
+    rounded: list[Tensor] | None = None
+    """`numbers` of the model whose weights are those of the export; None: they are the stage's."""
+
+    def exported(self) -> list[Tensor]:
+        """Return the numbers of the model that the export is to be."""
+        return self.numbers if self.rounded is None else self.rounded
+
+
+def _numbers(model: Any, prompts: list[list[int]], responses: list[list[int]], *, adapter: bool = True) -> list[Tensor]:
+    tokens = rollouts.pad(prompts, responses, model.pad_id, model.eos_ids)
+    lengths = [len(response) for response in responses]
+    if model.head != "lm":
+        return [row[:n] for row, n in zip(model.rewards(tokens), lengths, strict=True)]
+    return list(torch.log_softmax(model.logits(model.states(tokens, adapter=adapter)).float(), -1).split(lengths))
+
+
+@torch.no_grad()
+def round_merged(answers: Answers, model: Any, dtype: torch.dtype) -> None:
+    """Round the weights of `model`, the stage's with its adapters merged, and note what it then answers. Raises
+    `DataError` where it was another model before.
+    """
+    _check_same(answers.numbers, _numbers(model, answers.prompts, answers.responses), model.head)
+    if dtype != torch.float32:
+        for weight in model.parameters():
+            weight.copy_(weight.to(dtype))
+        answers.rounded = _numbers(model, answers.prompts, answers.responses)
+
+
+def _check_same(wanted: list[Tensor], found: list[Tensor], head: str) -> None:
+    what, limit = ("next-token distributions differ", KL_LIMIT) if head == "lm" else ("rewards differ", NUMBER_LIMIT)
+    by = _kl_of(wanted, found) if head == "lm" else _difference(wanted, found)
+    if not by <= limit:
+        raise DataError(
+            f"the exported model is not the stage's: their {what} by {by:.2g}, which is more than rounding; nothing was written"
+        )
+
+
+def _kl_of(logp: list[Tensor], other: list[Tensor]) -> float:
+    """Mean KL per token."""
+    return float(_kl(torch.cat(logp), torch.cat(other)).mean())
+
+
+def _difference(rewards: list[Tensor], other: list[Tensor]) -> float:
+    wanted = torch.cat(rewards)
+    return float(((torch.cat(other) - wanted).abs() / (1 + wanted.abs())).max())
 
 
 @torch.no_grad()
@@ -87,20 +136,14 @@ def of_stage(folder: Path, head: str, *, with_base: bool) -> Answers:
     if head != "lm":
         written = [prompt[: len(prompt) // 2] for prompt in prompts]
         responses = [[*prompt[len(prompt) // 2 :], model.end_id] for prompt in prompts]
-        tokens = rollouts.pad(written, responses, model.pad_id, model.eos_ids)
-        rewards = model.rewards(tokens)
-        lengths = [len(response) for response in responses]
-        return Answers(written, responses, [], [row[:n] for row, n in zip(rewards, lengths, strict=True)])
+        return Answers(written, responses, _numbers(model, written, responses))
     sampling = Sampling(max_new_tokens=room, temperature=0.0)
     with default_engine().open(model) as drawer:
         responses = [drawn.ids for drawn in rollouts.sample(drawer, prompts, sampling, seed=0)]
-    tokens = rollouts.pad(prompts, responses, model.pad_id, model.eos_ids)
-    logp = torch.log_softmax(model.logits(model.states(tokens)).float(), -1)
-    base_kl = None
+    logp, base_kl = _numbers(model, prompts, responses), None
     if with_base and model.adapted:
-        base = torch.log_softmax(model.logits(model.states(tokens, adapter=False)).float(), -1)
-        base_kl = float(_kl(logp, base).mean())
-    return Answers(prompts, responses, list(logp.split([len(response) for response in responses])), [], base_kl)
+        base_kl = _kl_of(logp, _numbers(model, prompts, responses, adapter=False))
+    return Answers(prompts, responses, logp, base_kl)
 
 
 def _kl(logp: Tensor, other: Tensor) -> Tensor:
@@ -112,14 +155,15 @@ def _kl(logp: Tensor, other: Tensor) -> Tensor:
 def compare(
     answers: Answers, folder: Path, head: str, dtype: str, *, base: str | None, eos_ids: Sequence[int]
 ) -> Agreement:
-    """Compare an exported folder with the stage's answers. Raises `DataError` where they differ by more than rounding.
+    """Compare an exported folder with the stage's answers. Raises `DataError` where it is not the rounded model, and
+    `RoundedAway`.
 
     base: of an exported adapter, where its base is on this machine; None: where the adapter's own configuration says.
     """
     with no_progress_bars():
         if head == "lm":
             return _compare_answers(answers, _language_model(folder, base), dtype, eos_ids)
-        return _compare_rewards(answers, folder, head, dtype, base)
+        return _compare_rewards(answers, folder, head, base)
 
 
 def _language_model(folder: Path, base: str | None) -> Any:
@@ -134,36 +178,30 @@ def _language_model(folder: Path, base: str | None) -> Any:
 
 
 def _compare_answers(answers: Answers, net: Any, dtype: str, eos_ids: Sequence[int]) -> Agreement:
-    divergence, same = [], 0
+    found, same = [], 0
     config = transformers.GenerationConfig(
         do_sample=False,
         max_new_tokens=max(map(len, answers.responses)),
         eos_token_id=list(eos_ids),
         pad_token_id=eos_ids[0],
     )
-    for prompt, response, logp in zip(answers.prompts, answers.responses, answers.logp, strict=True):
+    for prompt, response, logp in zip(answers.prompts, answers.responses, answers.numbers, strict=True):
         ids = torch.tensor([prompt + response])
         logits = net(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, len(prompt) - 1 : -1].float()
         theirs = torch.log_softmax(logits, -1)
-        divergence.append(_kl(logp, theirs))
+        found.append(theirs)
         start = torch.tensor([prompt])
         written = net.generate(input_ids=start, attention_mask=torch.ones_like(start), generation_config=config)
         other = written[0, len(prompt) :].tolist()[: len(response)]
         same += other == response
         if other != response:
             _check_tie(response, other, logp, theirs)
-    kl = float(torch.cat(divergence).mean())
-    tokens = sum(map(len, answers.responses))
-    limit = KL_LIMIT[dtype]
-    if not kl <= limit:
-        raise DataError(
-            f"the exported model is not the stage's: their next-token distributions differ by {kl:.2g} nats per token, and "
-            f"rounding to {dtype} explains {limit:g}; nothing was written{_more_precise(dtype)}"
-        )
+    _check_same(answers.exported(), found, "lm")
+    kl, tokens = _kl_of(answers.numbers, found), sum(map(len, answers.responses))
     if answers.base_kl is not None and kl > LOST_LIMIT * answers.base_kl:
-        raise DataError(
+        raise RoundedAway(
             f"rounding to {dtype} would lose what the training changed: the weights would move by {kl:.2g} nats per token, and the "
-            f"training moved them by {answers.base_kl:.2g}; nothing was written{_more_precise(dtype)}"
+            f"training moved them by {answers.base_kl:.2g}"
         )
     return Agreement(len(answers.prompts), tokens, same, kl, answers.base_kl)
 
@@ -184,7 +222,7 @@ def _check_tie(response: list[int], other: list[int], logp: Tensor, theirs: Tens
         )
 
 
-def _compare_rewards(answers: Answers, folder: Path, head: str, dtype: str, base: str | None) -> Agreement:
+def _compare_rewards(answers: Answers, folder: Path, head: str, base: str | None) -> Agreement:
     """Rewards of the last token (a scalar head) or of every token of the response (a token head)."""
     adapter = (folder / "head.safetensors").is_file()
     if adapter:
@@ -197,14 +235,10 @@ def _compare_rewards(answers: Answers, folder: Path, head: str, dtype: str, base
         )
         net = auto.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False).eval()
         rewards = _classified(answers, net)
-    wanted = torch.cat([row[-1:] if head == "scalar" and not adapter else row for row in answers.rewards])
-    difference = float(((rewards - wanted).abs() / (1 + wanted.abs())).max())
-    if not difference <= NUMBER_LIMIT[dtype]:
-        raise DataError(
-            f"the exported model is not the stage's: a reward differs by {difference:.2g} of its size; nothing was "
-            f"written{_more_precise(dtype)}"
-        )
-    return Agreement(len(answers.prompts), len(wanted), difference=difference)
+    last = -1 if head == "scalar" and not adapter else 0
+    wanted, stages = ([row[last:] for row in rows] for rows in (answers.exported(), answers.numbers))
+    _check_same(wanted, [rewards], head)
+    return Agreement(len(answers.prompts), len(rewards), difference=_difference(stages, [rewards]))
 
 
 def _classified(answers: Answers, net: Any) -> Tensor:
@@ -235,7 +269,3 @@ def _from_adapter(answers: Answers, folder: Path, base: str | None) -> Tensor:
         states = net(input_ids=torch.tensor([prompt + response])).last_hidden_state[0, len(prompt) :]
         rewards.append(states @ head["weight"] + head.get("bias", torch.zeros(())))
     return torch.cat(rewards)
-
-
-def _more_precise(dtype: str) -> str:
-    return "" if dtype == "float32" else ": export it with --dtype float32"

@@ -20,7 +20,7 @@ import yaml
 
 import fgrl
 from fgrl import files, lazy
-from fgrl.errors import UsageError, disk_error
+from fgrl.errors import DataError, UsageError, disk_error
 from fgrl.models.sources import Source
 from fgrl.models.writing import write_weights
 from fgrl.publishing import card
@@ -128,11 +128,24 @@ def export(
 ) -> Exported:  # fmt: skip
     """Write the model in the folder `model`, which `fgrl.models.save` wrote, to `folder`.
 
-    The folder appears by rename, after what was written has been read back and compared with the stage's model. Raises
-    `DataError` where they differ by more than rounding, or where an adapter's base is gone; `UsageError` for options
-    that do not fit.
+    The folder appears by rename, after what was written has been read back and compared with the stage's model. Weights
+    are float32 where the stage's own type would lose what the training changed. Raises `DataError` where the two are not
+    the same model, where an adapter's base is gone, and where a type that was asked for would lose the training;
+    `UsageError` for options that do not fit.
     """
     options, provenance = options or Options(), provenance or Provenance()
+    try:
+        return _export(model, folder, provenance, options, say)
+    except agreement.RoundedAway as lost:
+        if options.dtype is not None:
+            raise DataError(f"{lost}; nothing was written: leave --dtype out, or set it to float32") from None
+        say(f"{lost}: the weights are written in float32")
+        return _export(model, folder, provenance, replace(options, dtype="float32"), say)
+
+
+def _export(
+    model: Path, folder: Path, provenance: Provenance, options: Options, say: Callable[[str], None]
+) -> Exported:
     _check_base(options.base)
     check_target(folder, force=options.force)
     saved = Source(str(model), local=True).saved_model()
@@ -158,7 +171,7 @@ def export(
         if form == "adapter":
             loads = _write_adapter(model, partial, origin, options)
         else:
-            loads = _write_weights(model, partial, head, dtype)
+            loads = _write_weights(model, partial, head, dtype, answers)
         _without_paths(partial)
         # 3. what others read of it
         say("comparing what was written with the stage's model")
@@ -218,12 +231,13 @@ def _write_adapter(model: Path, folder: Path, origin: Lineage, options: Options)
     return "AutoPeftModelForCausalLM" if lm else "AutoPeftModelForFeatureExtraction"
 
 
-def _write_weights(model: Path, folder: Path, head: str, dtype: str) -> str:
-    """Whole weights: adapters are merged in float32, then everything is rounded once. Returns the class that loads
-    it.
+def _write_weights(model: Path, folder: Path, head: str, dtype: str, answers: agreement.Answers) -> str:
+    """Whole weights: adapters are merged in float32, then everything is rounded once, which `answers` notes. Returns the
+    class that loads it.
     """
     # `trainable` without a new adapter is what merges those that the model has
     loaded = models.load(ModelSpec(base=str(model), dtype="float32", quantize=None), head=head, trainable=True)
+    agreement.round_merged(answers, loaded, getattr(torch, dtype))
     tokenizer = loaded.tokenizer
     if head == "lm":
         net, loads = loaded.transformer, "AutoModelForCausalLM"

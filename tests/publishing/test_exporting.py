@@ -155,17 +155,44 @@ def test_a_type_that_keeps_the_training_is_written_and_one_that_loses_it_is_refu
     assert exported.check.kl is not None
     assert 0 < exported.check.kl < exported.check.kl_of_training  # type: ignore[operator]
     faint = train(tmp_path / "b", "policy", tiny_model_dir, dtype="bfloat16", size=1e-4)
-    with pytest.raises(DataError, match=r"would lose what the training changed.*--dtype float32"):
-        exporting.export(faint / "out", tmp_path / "faint")
+    with pytest.raises(DataError, match=r"would lose what the training changed.*leave --dtype out"):
+        exporting.export(faint / "out", tmp_path / "faint", None, Options(dtype="bfloat16"))
     assert not (tmp_path / "faint").exists()
-    assert exporting.export(faint / "out", tmp_path / "faint", None, Options(dtype="float32")).check.kl < 1e-6  # type: ignore[operator]
+    said: list[str] = []
+    kept = exporting.export(faint / "out", tmp_path / "faint", say=said.append)
+    assert kept.dtype == "float32"
+    assert kept.check.kl < 1e-6  # type: ignore[operator]
+    assert [line for line in said if line.endswith(": the weights are written in float32")]
+
+
+def test_what_rounding_costs_is_measured_on_the_model_and_has_no_fixed_bound(tiny_model_dir, tmp_path):
+    """Weights so large that rounding them to bfloat16 moves the distributions far."""
+    coarse = train(tmp_path, "policy", tiny_model_dir, dtype="bfloat16", size=20.0)
+    exported = exporting.export(coarse / "out", tmp_path / "out")
+    assert exported.dtype == "bfloat16"
+    assert exported.check.kl > 0.02  # type: ignore[operator]
+
+
+def test_a_merge_that_is_another_model_is_refused(policy, tmp_path, monkeypatch):
+    load = models.load
+
+    def other(spec, **options):
+        loaded = load(spec, **options)
+        if options.get("trainable"):
+            next(loaded.parameters()).data[:] += 0.5
+        return loaded
+
+    monkeypatch.setattr(exporting.models, "load", other)
+    with pytest.raises(DataError, match="not the stage's: their next-token distributions differ"):
+        exporting.export(policy / "out", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_the_stages_model_is_refused(policy, tmp_path, monkeypatch):
     write = exporting._write_weights
 
-    def other(model, folder, head, dtype):
-        loads = write(model, folder, head, dtype)
+    def other(model, folder, *rest):
+        loads = write(model, folder, *rest)
         net = transformers.AutoModelForCausalLM.from_pretrained(folder)
         net.model.layers[0].mlp.up_proj.weight.data[0] += 0.5
         net.save_pretrained(folder)
@@ -282,8 +309,8 @@ def test_a_reward_adapter_on_a_hub_model_has_its_head_beside_it(tiny_model_dir, 
     assert (tmp_path / "out" / "head.safetensors").is_file()
     assert "last_hidden_state @ weight" in (tmp_path / "out" / "README.md").read_text()
     answers = agreement.of_stage(made / "out", "scalar", with_base=False)
-    answers.rewards[0] += 1.0
-    with pytest.raises(DataError, match="a reward differs by"):
+    answers.numbers[0] += 1.0
+    with pytest.raises(DataError, match="their rewards differ by"):
         agreement.compare(answers, tmp_path / "out", "scalar", "float32", base=str(tiny_model_dir), eos_ids=[2])
 
 

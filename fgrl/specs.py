@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -77,7 +78,9 @@ class ModelSpec(Settings):
     overrides it. A model all of whose weights are trained is float32 under `auto` (but with DeepSpeed).
     """
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    """Attention implementation of transformers."""
+    """Attention implementation of transformers. Where flash-attn is not installed, `flash_attention_2` stands for `sdpa`: torch's
+    own, which computes the same up to rounding.
+    """
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass."""
     chat_template: Annotated[str | None, File, KeyedUnless(None)] = None
@@ -128,6 +131,10 @@ class ModelSpec(Settings):
             Requires("bitsandbytes", "quantize: nf4 needs bitsandbytes", extra="nf4").check()
             if not native.has_gpu():
                 raise Unavailable("quantize: nf4 needs a GPU, and none is visible here")
+
+    def attention_here(self) -> str:
+        """Return the attention that runs on this machine, which a stage's key has."""
+        return "sdpa" if self.attention == "flash_attention_2" and find_spec("flash_attn") is None else self.attention
 
     def frozen(self) -> ModelSpec:
         """Return the model that training starts from, as a language model without new adapters."""

@@ -45,7 +45,7 @@ def identity(
 ) -> Identity:
     """Return the identity of a stage as JSON-ready data; `upstream` has the keys of the stages it refers to.
 
-    What is only a place is replaced by what it holds: `${out:x}` by `{"product": key}`, a file by `{"sha256": ...}`, a
+    Of models the attention that runs here is given, not the one that was asked for. What is only a place is replaced by what it holds: `${out:x}` by `{"product": key}`, a file by `{"sha256": ...}`, a
     model by `{"weights": fingerprint}`. Under "data", by the path of each reader, stands a hash of `Reader.identity()`.
     """
     settings = registry.dump(stage, for_key=True)
@@ -59,6 +59,7 @@ def identity(
         elif isinstance(value, ModelSpec):
             if isinstance(value.base, str):
                 _put(settings, (*path, "base"), {"weights": models.fingerprint(value)})
+            _put(settings, (*path, "attention"), value.attention_here())
         elif isinstance(value, registry.Settings):
             owners.append(value)
             if isinstance(value, Reader) and (content := value.identity()):

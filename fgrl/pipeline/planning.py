@@ -20,6 +20,7 @@ from fgrl.registry.annotations import marker
 from fgrl.registry.problems import Place, dotted
 from fgrl.registry.settings import ByDevice
 from fgrl.results import records
+from fgrl.specs import ModelSpec
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
@@ -148,10 +149,13 @@ class Plan:
         return {each.dtype: each.why for each in self.recipe.auto.values()}
 
     def notices(self) -> list[str]:
-        """Return what `auto` stands for, and a warning about stages that ask for bfloat16 on a device that only
+        """Return what `auto` and attention stand for here, and a warning about stages that ask for bfloat16 on a device that only
         emulates it.
         """
         lines = [f"auto: {dtype} ({why})" for dtype, why in self.auto.items()]
+        parts = [part for stage in self.stages if not stage.cached for _path, part in registry.walk(stage.stage)]
+        if any(part.attention_here() != part.attention for part in parts if isinstance(part, ModelSpec)):
+            lines.append("attention: sdpa instead of flash_attention_2, because flash-attn is not installed")
         emulated = [(stage, settings) for stage in self.stages if not stage.cached and (settings := stage.emulated())]
         if emulated:
             first, settings = emulated[0]

@@ -397,6 +397,12 @@ def test_attention_stays_as_the_recipe_wants_it(tiny_model_dir, monkeypatch):
     assert seen == ["eager"]
 
 
+def test_attention_that_is_not_installed_is_replaced_by_that_of_torch(tiny_model_dir, monkeypatch):
+    monkeypatch.setattr("fgrl.specs.find_spec", lambda _name: None)
+    asked = tiny(tiny_model_dir, attention="flash_attention_2")
+    assert asked.trunk.config._attn_implementation == "sdpa"
+
+
 def test_more_tokens_than_the_model_has_positions_are_refused(either_dir):
     """Rotary angles continue beyond them without a word, and absolute positions end in an IndexError."""
     model = tiny(either_dir)

@@ -155,6 +155,27 @@ def test_weights_of_local_models_count_and_their_place_does_not(stages: ModuleTy
     assert key(stages.Counting(model=hub[0])) != key(stages.Counting(model=hub[1]))
 
 
+def test_the_attention_that_runs_counts_and_not_the_one_that_was_asked_for(
+    stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stage(attention: str) -> Any:
+        return stages.Counting(model=stages.ModelSpec(base="owner/name", attention=attention))
+
+    def planned() -> Any:
+        return plan(
+            fake_recipe(tmp_path, first=stage("flash_attention_2"), second=stage("flash_attention_2")), tmp_path
+        )
+
+    monkeypatch.setattr("fgrl.specs.find_spec", lambda _name: None)
+    assert key(stage("flash_attention_2")) == key(stage("sdpa")) != key(stage("eager"))
+    assert [line for line in planned().notices() if "attention" in line] == [
+        "attention: sdpa instead of flash_attention_2, because flash-attn is not installed"
+    ]
+    monkeypatch.setattr("fgrl.specs.find_spec", lambda name: name)
+    assert key(stage("flash_attention_2")) != key(stage("sdpa"))
+    assert not [line for line in planned().notices() if "attention" in line]
+
+
 def test_what_readers_say_of_their_data_counts(tmp_path: Path) -> None:
     """A folder of data that has changed is other data, though no field of the recipe says so."""
     know_components()

@@ -121,8 +121,8 @@ class DPO(ReferencedAlgorithm):
         processor = torch.cuda.get_device_name(policy.device) if kind == "cuda" else kind
         versions = f"{torch.__version__} {metadata.version('transformers')}"
         return (
-            f"{policy.transformer.dtype} {autocast} {processor} {torch.get_num_threads()} {versions} {spec.attention} "
-            f"{spec.gradient_checkpointing} {self.is_below(policy)}"
+            f"{policy.transformer.dtype} {autocast} {processor} {torch.get_num_threads()} {versions} "
+            f"{spec.attention_here()} {spec.gradient_checkpointing} {self.is_below(policy)}"
         )
 
     def _sum_reference(self, policy: Any, batch: Tokens) -> Tensor:

@@ -42,7 +42,7 @@ class Connection:
         self.headers = {"Authorization": f"Bearer {key}"} if key and not is_local(address) else {}
         self._socket = self.address.removeprefix(UNIX) if self.address.startswith(UNIX) else None
         secure = self.address.startswith("https:")  # certificates take longer to read than a call
-        self._way = {"uds": self._socket, "verify": secure, "trust_env": False}
+        self._way: dict[str, Any] = {"uds": self._socket, "verify": secure, "trust_env": False}
         self._base = self.address if self._socket is None else "http://vllm"
 
     def call(self, path: str, body: Any = None, *, limit: float, method: str = "POST") -> Any:

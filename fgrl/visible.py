@@ -21,6 +21,11 @@ HIDDEN = re.compile(
 """Characters that are invisible, move the cursor, or turn the order of what follows."""
 
 
+def quantity(number: int, noun: str) -> str:
+    """Return `1 stage`, `2 stages`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def mark(character: str) -> str:
     """Return a visible stand-in of a hidden character: a control picture (`␛`) or its code point (`⟨U+202E⟩`)."""
     code = ord(character)

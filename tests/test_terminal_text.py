@@ -18,7 +18,7 @@ from fgrl.console import Console
 from fgrl.pipeline import execute
 from fgrl.recipe import load
 from fgrl.types import Sample, write_jsonl
-from fgrl.visible import HIDDEN
+from fgrl.visible import HIDDEN, quantity
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\u202ereversed\u2066\r\x9b31m\x08"
 SHOWN = "␛[2J␛]0;owned␇⟨U+202E⟩reversed"
@@ -154,3 +154,12 @@ def test_a_bugs_traceback(capsys: pytest.CaptureFixture) -> None:
     shown = capsys.readouterr().err
     assert SHOWN in shown
     assert_harmless(shown)
+
+
+def test_one_of_something_has_no_plural() -> None:
+    assert [quantity(number, "stage") for number in (0, 1, 2, 1000)] == [
+        "0 stages",
+        "1 stage",
+        "2 stages",
+        "1,000 stages",
+    ]

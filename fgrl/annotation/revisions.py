@@ -60,7 +60,7 @@ class SpanBody(_Body):
     start: int = Field(ge=0)
     """First character, in code points."""
     end: int = Field(ge=0)
-    """One behind the last character."""
+    """The position after the last character."""
     quote: str
     """The marked characters: the store refuses a quote that is not the text from start to end."""
     label: Literal[1, -1]

@@ -19,6 +19,7 @@ from fgrl.annotation.settings import load_settings
 from fgrl.annotation.store import Store, checked_name, is_absent, make_private
 from fgrl.errors import DataError, Requires, UsageError
 from fgrl.types import Sample, Samples, read_jsonl
+from fgrl.visible import quantity
 
 connections = lazy.load("fgrl.annotation.connections")
 server = lazy.load("fgrl.annotation.server")
@@ -80,7 +81,7 @@ def open_store(
             path, read_samples(samples), page, names, overlap or 0, each=1 if each is None else each, seed=seed or 0
         )
         store.leases_each = leases
-        return Opened(store, [f"{path}: created with {len(store.items)} items"])
+        return Opened(store, [f"{path}: created with {quantity(len(store.items), 'item')}"])
     make_private(path)
     opened = Opened(Store(path))
     opened.store.leases_each = leases
@@ -104,7 +105,7 @@ def _resume(
             )
     if samples is not None:
         store.check_samples(read_samples(samples))
-    opened.notes.append(f"{store.path}: resumed with {len(store.items)} items")
+    opened.notes.append(f"{store.path}: resumed with {quantity(len(store.items), 'item')}")
     if settings is not None and store.set_settings(load_settings(settings)):
         opened.notes.append("the page's settings differ from the earlier ones and are used from now on")
     if added := store.add_annotators(names):

@@ -20,6 +20,7 @@ from fgrl.annotation.conversion import about, annotations_by, by_annotator, deci
 from fgrl.annotation.settings import OTHER
 from fgrl.evaluation.statistics import Estimate, estimate, of_sums
 from fgrl.types import Annotation, PairVerdict, Record, Sample, Span
+from fgrl.visible import quantity
 
 NO_DOMAIN = "(no domain)"
 UNKNOWN_PAGE = "unknown page"
@@ -550,7 +551,7 @@ def tables(own: Statistics) -> list[Table]:
     ]  # fmt: skip
     result = [
         (
-            f"{own.items:,} items, annotated {own.works:,} times by {len(own.annotators)} annotators; {own.unfinished:,} not finished"
+            f"{quantity(own.items, 'item')}, {quantity(own.works, 'annotation')} by {quantity(len(own.annotators), 'annotator')}; {own.unfinished:,} not finished"
             + f", {own.unjudged:,} cannot be judged" * bool(own.unjudged),
             [head, *rows],
         )
@@ -586,7 +587,10 @@ def tables(own: Statistics) -> list[Table]:
     if sum(own.verdicts.values()):
         given = ", ".join(f"{name} {count:,}" for name, count in own.verdicts.items())
         preference = own.preference
-        raters = ", ".join(f"{count:,} by {number} annotators" for number, count in preference.raters.items()) or "none"
+        raters = (
+            ", ".join(f"{count:,} by {quantity(number, 'annotator')}" for number, count in preference.raters.items())
+            or "none"
+        )
         result.append(
             (
                 f"preferences: {given}",

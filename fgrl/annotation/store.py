@@ -33,7 +33,7 @@ from fgrl.annotation.revisions import ItemState, Kind, Refused, Revision, canoni
 from fgrl.annotation.settings import PageSettings
 from fgrl.errors import DataError, DiskError, FgrlError
 from fgrl.types import Sample
-from fgrl.visible import HIDDEN
+from fgrl.visible import HIDDEN, quantity
 
 APPLICATION = 0x6667616E
 """Marks an SQLite file as a store of annotations ("fgan")."""
@@ -624,7 +624,7 @@ def shown_places(sample: Sample, settings: PageSettings) -> list[int]:
     if settings.modes.responses == 2:
         if count != 2:
             raise DataError(
-                f"sample {sample.id} has {count} response{'s' * (count != 1)}, and the page shows two: draw or keep two, or "
+                f"sample {sample.id} has {quantity(count, 'response')}, and the page shows two: draw or keep two, or "
                 "set `modes: {responses: 1, preference: false}` in the page's settings"
             )
         return [0, 1]

@@ -13,6 +13,7 @@ from fgrl import files, lazy
 from fgrl.cli.shared import AsJson, echo, emit
 from fgrl.errors import DataError, UsageError
 from fgrl.report.text_tables import columns
+from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from fgrl.annotation.settings import PageSettings
@@ -132,7 +133,7 @@ def export(
         return
     for file in written:
         echo(str(file))
-    echo(f"{len(samples):,} items, {annotated:,} of them with annotations", err=True)
+    echo(f"{quantity(len(samples), 'item')}, {annotated:,} of them with annotations", err=True)
     if notes:
         echo(f"not kept: {notes}", err=True)
 
@@ -162,7 +163,7 @@ def import_(
         out.parent.mkdir(parents=True, exist_ok=True)
         types.write_jsonl(out, samples)
         counted = {"items": len(samples), "not kept": str(lost)}
-        line = f"{out}: {len(samples):,} items"
+        line = f"{out}: {quantity(len(samples), 'item')}"
     else:
         assert store is not None
         own, created = _store(store, samples, settings)

@@ -28,6 +28,7 @@ from fgrl.cli.shared import (
 )
 from fgrl.errors import DataError
 from fgrl.report.text_tables import columns
+from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
@@ -94,7 +95,7 @@ def validate(
             if wrong:
                 echo("".join(f"{path}: {problem['text']}\n" for problem in wrong).rstrip(), err=True)
             elif not as_json:
-                echo(f"{path}: ok, {len(recipe.stages)} stages: {', '.join(recipe.stages)}")
+                echo(f"{path}: ok, {quantity(len(recipe.stages), 'stage')}: {', '.join(recipe.stages)}")
                 for warning in warnings:
                     echo(f"  warning: {warning}")
                 for missing in unmet.missing:
@@ -148,7 +149,7 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
         emit({**data, "warnings": warnings, "missing": unmet.missing, "problems": unmet.problems})
         return
     missing = sum(not stage.cached for stage in plan.stages)
-    echo(f"{plan.name}: {len(plan.stages)} stages, {missing} to run  (seed {plan.recipe.seed})")
+    echo(f"{plan.name}: {quantity(len(plan.stages), 'stage')}, {missing} to run  (seed {plan.recipe.seed})")
     rows = [("", "stage", "does", "makes", "key", "", "why")]
     rows += [
         (str(number), stage.name, stage.component, stage.makes, stage.key, "cached" if stage.cached else "run",
@@ -194,7 +195,7 @@ def _together(estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
     price = "price unknown" if None in usd else f"at most ${sum(usd):.4f}" if sum(usd) else "no charge"
     parts = [f"at most {sum(one['calls'] for one in counted):,} to make, {price}"] if counted else []
     parts += [f"at most {bounded:,} whose price is not known yet"] if bounded else []
-    parts += [f"those of {open_} stage{'s' * (open_ > 1)} whose number is not known"] if open_ else []
+    parts += [f"those of {quantity(open_, 'stage')} whose number is not known"] if open_ else []
     return ["calls: " + ", and ".join(parts)]
 
 
@@ -283,12 +284,10 @@ def _engine(place: Any) -> str:
     """`trainer on 4 devices, 2 servers on 2 devices each (4, 5, 6, 7); a device: weights 7.5 GiB, ...; 15.0 GiB to each ...`."""
 
     def devices(number: int) -> str:
-        return f"{number} device{'s' * (number != 1)}"
+        return f"{quantity(number, 'device')}"
 
     where = "" if place["devices"] is None else f" ({', '.join(map(str, place['devices']))})"
-    servers = (
-        f"{place['servers']} server{'s' * (place['servers'] != 1)} on {devices(place['devices each'])} each{where}"
-    )
+    servers = f"{quantity(place['servers'], 'server')} on {devices(place['devices each'])} each{where}"
     text = f"trainer on {devices(place['trainer'])}, {servers}"
     if "unknown" in place:
         needs, sent = f"unknown ({place['unknown']})", "weights"

@@ -12,6 +12,7 @@ from fgrl import lazy
 from fgrl.cli.shared import (
     RUNS,
     AsJson,
+    DryRun,
     MachineFile,
     Numbers,
     RunsFolder,
@@ -61,6 +62,7 @@ def compare(
         ),
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="First run what is missing, as `fgrl run` does.")] = False,
+    dry_run: DryRun = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
     set_values: SetValues = None,
     machines: MachineFile = None,
@@ -74,8 +76,10 @@ def compare(
 
     sides = read()
     common, notes = comparing.common_evaluations(sides, stage or [])
-    if run:
-        if code := comparing.run_missing(sides, common, ["fgrl", *sys.argv[1:]], console.Console(), machines):
+    if run or dry_run:
+        words, progress = ["fgrl", *sys.argv[1:]], console.Console()
+        code = comparing.run_missing(sides, common, words, progress, machines, dry_run=dry_run)
+        if code or dry_run:
             raise typer.Exit(code)
         sides = read()
     comparison = comparing.compare_recipes(sides, common, model or [], number or [])
@@ -94,9 +98,9 @@ def _nothing(comparison: RecipeComparison, wanted: Sequence[str]) -> str:
         *comparison.notes,
         *(f"{evaluation.name}: {note}" for evaluation in comparison.evaluations for note in evaluation.notes),
     ]
-    if wanted and not comparison.missing and not reasons:
-        texts = " or ".join(map(repr, wanted))
-        reasons.append(f"no number that they have in common has {texts} in its name (fgrl table shows all)")
+    if not comparison.missing and not reasons:
+        named = f"{' or '.join(map(repr, wanted))} in its name" if wanted else "the same model"
+        reasons.append(f"no number that they have in common has {named} (fgrl table shows all)")
     if comparison.missing:
         reasons.append("these evaluations have not run:")
         reasons += [f"  {missing.command or missing.recipe}" for missing in comparison.missing]

@@ -22,6 +22,7 @@ from fgrl.cli.shared import (
     read_sources,
 )
 from fgrl.errors import UsageError
+from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from fgrl.evaluation.elo import Anchor, EloTable
@@ -192,4 +193,4 @@ def _write_pairs(
     if as_json:
         emit({"pairs": len(samples), "file": str(target)})
     else:
-        echo(f"{len(samples):,} pairs of answers: {target}")
+        echo(f"{quantity(len(samples), 'pair')} of answers: {target}")

@@ -27,6 +27,7 @@ from fgrl.cli.shared import (
 )
 from fgrl.cli.sweep_shared import quick
 from fgrl.report.text_tables import columns, number_blocks
+from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from fgrl.pipeline import Summary
@@ -88,6 +89,9 @@ def run(
     wandb: Annotated[
         str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")
     ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option("--mlflow", metavar="EXPERIMENT", help="Log to this MLflow experiment too.")
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard event files to the folder of the run.")
     ] = False,
@@ -114,6 +118,7 @@ def run(
         start=start,
         limit=limit,
         wandb=wandb,
+        mlflow=mlflow,
         tensorboard=str(tensorboard_dir) if tensorboard_dir is not None else "" if tensorboard else None,
         arguments=overrides(context.args, context),
         command=["fgrl", *sys.argv[1:]],
@@ -147,7 +152,7 @@ def _summary(summary: Summary, *, quiet: bool) -> str:
         return f"not finished (exit code {summary.exit}): the same command continues{where}"
     done = sum(stage.done for stage in summary.stages.values())
     if summary.nothing_to_do:
-        lines.append(f"nothing to do: {done} stages are done (run of {summary.finished})")
+        lines.append(f"nothing to do: {quantity(done, 'stage')} done (run of {summary.finished})")
     elif not quiet:
         rows = [(name, _state(stage), _seconds(stage), Path(stage.dir).name) for name, stage in summary.stages.items()]
         lines.append(columns(rows))

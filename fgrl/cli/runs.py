@@ -13,6 +13,7 @@ from fgrl import lazy
 from fgrl.cli.checking import size
 from fgrl.cli.shared import RUNS, AsJson, WrongWord, echo, emit
 from fgrl.report.text_tables import columns
+from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from fgrl.pipeline.history import History, RunEntry
@@ -87,7 +88,7 @@ def runs(
         columns([("started (UTC)", "recipe", "state", "stages", "time", "size", "run", "result"), *_rows(entries)], "")
     )
     stages = sum(1 for _stage in history.all_stages())
-    echo(f"\n{count} runs and {stages} stages in {root}: {size(total)}")
+    echo(f"\n{quantity(count, 'run')} and {quantity(stages, 'stage')} in {root}: {size(total)}")
 
 
 def root_of(folder: Path) -> tuple[Path, list[str]]:

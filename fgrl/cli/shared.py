@@ -55,6 +55,7 @@ Sources = Annotated[
     ),
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="K,K,...", help="Every recipe with each of these seeds.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what --run would run, and stop.")]
 Numbers = Annotated[
     list[str] | None,
     typer.Option("--number", metavar="TEXT", help="Only numbers whose name contains this; may be repeated."),

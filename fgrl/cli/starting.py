@@ -24,7 +24,7 @@ Examples:
   fgrl init sft --data rows.jsonl --model ./my-model
   fgrl init grpo --data prompts.csv --model ./my-model --reward rewards.py:score
   fgrl init segment_ppo --data pairs.jsonl --model ./my-model --columns chosen=good_answer,rejected=bad_answer
-  fgrl init dpo --data pairs.parquet --model HuggingFaceTB/SmolLM2-135M-Instruct --output recipes/dpo.yaml
+  fgrl init dpo --data pairs.parquet --model HuggingFaceTB/SmolLM2-135M-Instruct --out recipes/dpo.yaml
   fgrl init ppo --data prompts.jsonl --model smollm2-135m-instruct --system "Answer in one sentence."
 
 \b
@@ -51,9 +51,9 @@ def init(
         str,
         typer.Option("--model", metavar="MODEL", help="A folder, a hub id, or a packaged model.", show_default=False),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The recipe to write.")] = Path(
-        "recipe.yaml"
-    ),
+    output: Annotated[
+        Path, typer.Option("--out", "--output", "-o", metavar="FILE", help="The recipe to write.")
+    ] = Path("recipe.yaml"),
     reward: Annotated[
         str | None, typer.Option("--reward", metavar="FILE.py:FUNCTION", help="The reward function of ppo and grpo.")
     ] = None,
@@ -100,10 +100,10 @@ def init(
         raise UsageError(f"--reward goes with ppo and grpo; {kind} learns from the rows alone")
     if files.exists(output) and not force:
         raise UsageError(
-            f"{output} is already there; nothing was written (choose another --output, or overwrite it with --force)"
+            f"{output} is already there; nothing was written (choose another --out, or overwrite it with --force)"
         )
     if not files.is_folder(output.parent):
-        raise UsageError(f"--output {output}: no such folder: {output.parent}")
+        raise UsageError(f"--out {output}: no such folder: {output.parent}")
     recipes.know_components()
     request = starting.Request(
         kind, data, model, output, reward, system, chat_template, gpu, max_prompt_tokens, max_tokens, _pairs(columns)

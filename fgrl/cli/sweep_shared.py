@@ -14,6 +14,7 @@ from fgrl import lazy
 from fgrl.cli.shared import RUNS, echo, emit, existing
 from fgrl.errors import DONE, UsageError
 from fgrl.report.text_tables import columns
+from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from fgrl.pipeline.sweep_points import Needs, Sweep
@@ -46,7 +47,7 @@ def quick(recipe: Path, texts: Sequence[str], options: Mapping[str, Any], *, as_
     if definition is None:
         return
     fixed = [text for text in texts if text.partition("=")[0] not in definition.parameters]
-    made = made_of(definition, options, fixed, runs=options["runs"], wandb=options["wandb"])
+    made = made_of(definition, options, fixed, runs=options["runs"], wandb=options["wandb"], mlflow=options["mlflow"])
     run_sweep(made, None, 1, None, dry_run=options["dry_run"], as_json=as_json, quiet=quiet)
     raise typer.Exit
 
@@ -62,7 +63,9 @@ def run_sweep(
         return
     devices = _devices() if jobs > 1 else []
     progress = console.Console(quiet=quiet)
-    progress.say(f"{made.id}: {asked.count} points, {jobs} at a time, {record.threads} threads each")
+    progress.say(
+        f"{made.id}: {quantity(asked.count, 'point')}, {jobs} at a time, {quantity(record.threads, 'thread')} each"
+    )
     done = sweeping.Sweeping(made, record, asked, jobs=jobs, devices=devices, console=progress).run()
     if as_json:
         emit({**done.model_dump(mode="json"), "folder": str(made.folder), "index": str(made.folder / records.INDEX)})
@@ -89,7 +92,7 @@ def sweep_text(record: SweepRecord, made: Sweep) -> str:
         elif point.error:
             lines.append(f"point {point.number}: {point.error}")
     waiting = sum(point.state in ("waiting", "unfinished") for point in record.points)
-    lines += [f"{waiting} points wait: run the same command to continue"] if waiting else []
+    lines += [f"{quantity(waiting, 'point')} left to run: the same command continues"] if waiting else []
     return "\n".join([*lines, f"index: {explaining.nearby(made.folder / records.INDEX)}"])
 
 
@@ -105,6 +108,7 @@ def made_of(
     runs: Path | None = None,
     seed: int = 0,
     wandb: str | None = None,
+    mlflow: str | None = None,
 ) -> Sweep:
     """Return a sweep. options: those of the `fgrl run` that runs a point. path: the sweep file. Raises `UsageError`."""
     for name, option in (("only", "--only"), ("start", "--from")):
@@ -119,6 +123,7 @@ def made_of(
         machines=None if options.get("machines") is None else str(options["machines"]),
         limit=options["limit"],
         wandb=wandb,
+        mlflow=mlflow,
         tensorboard=str(tensorboard) if tensorboard is not None else "" if options["tensorboard"] else None,
         runs=runs if runs is not None else options.get("runs") or RUNS,
         seed=seed,
@@ -171,7 +176,9 @@ def _print_dry_run(made: Sweep, asked: Any, record: SweepRecord, as_json: bool) 
         emit({**whole, "points": listed, "shared": shared, "cost": cost})
         return
     stages = sum(key not in common for missing in own.values() for key in missing.values())
-    echo(f"{made.id}: {asked.count} points; {len(common)} shared stages and {stages} of single points to run")
+    echo(
+        f"{made.id}: {quantity(asked.count, 'point')}; {quantity(len(common), 'shared stage')} and {stages} of single points to run"
+    )
     if len(record.points) < asked.count:
         echo(f"  the first {len(record.points)} points; the others depend on their numbers")
     rows = [("", *records.short_names(dict.fromkeys(record.varied)), "to run")]
@@ -184,7 +191,7 @@ def _print_dry_run(made: Sweep, asked: Any, record: SweepRecord, as_json: bool) 
     for shared_stages, users in groups:
         first = ", ".join(map(str, users[:8])) + ", ..." * (len(users) > 8)
         keys = ", ".join(f"{name} {key}" for name, key in shared_stages.items())
-        echo(f"  shared by {len(users)} points ({first}): {keys}")
+        echo(f"  shared by {quantity(len(users), 'point')} ({first}): {keys}")
     if cost["calls"] or cost["unknown"]:
         price = f", at most ${cost['usd']:.4f}" if cost["usd"] else ""
         tokens = f"{cost['prompt tokens']:,} prompt tokens, {cost['completion tokens']:,} completion tokens"

@@ -80,6 +80,9 @@ def sweep(
     wandb: Annotated[
         str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")
     ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option("--mlflow", metavar="EXPERIMENT", help="Log to this MLflow experiment too.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
 ) -> None:
@@ -88,7 +91,7 @@ def sweep(
     for note in sweep_files.texts_for_wandb(file):
         echo(f"note: {note}", err=True)
     options, texts = _of_command(definition.words())
-    made = made_of(definition, options, texts, path=str(file), runs=runs, seed=seed, wandb=wandb)
+    made = made_of(definition, options, texts, path=str(file), runs=runs, seed=seed, wandb=wandb, mlflow=mlflow)
     if slurm or point is not None or shared is not None:
         _of_array(made, number, threads, slurm=slurm, dry_run=dry_run, point=point, shared=shared)
         return
@@ -164,6 +167,7 @@ def _slurm(made: Sweep, record: SweepRecord, groups: int, number: int | None, *,
     options = ["--threads", str(record.threads), "--seed", str(made.seed), "--runs", str(made.runs)]
     options += [] if number is None else ["--points", str(number)]
     options += [] if made.wandb is None else ["--wandb", made.wandb]
+    options += [] if made.mlflow is None else ["--mlflow", made.mlflow]
     jobs = {"shared": groups, "point": len(record.points)}
     texts = {
         what: points.sbatch(made, what=what, count=count, threads=record.threads, options=options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +15,7 @@ from fgrl import lazy
 from fgrl.cli.shared import (
     RUNS,
     AsJson,
+    DryRun,
     MachineFile,
     Numbers,
     RunsFolder,
@@ -55,7 +56,7 @@ Examples:
   fgrl table A.yaml --seeds 0,1,2 stages.policy.algorithm.kl_coef=0.1
   fgrl table runs/small-rla runs/small-rla_ce --number cosine
   fgrl table sweeps/segment_ppo/table1.yaml --small --run --format markdown
-  fgrl table sweeps/segment_ppo/figure3.yaml --figure figures/cutoffs.pdf
+  fgrl table sweeps/segment_ppo/figure3.yaml --out figures/cutoffs.pdf
 
 \b
 A source is a recipe, the folder of a run, or a folder of runs. A number is called METRIC.NUMBER everywhere, as in rule.kept.
@@ -85,10 +86,15 @@ def table(
     ] = None,
     small: Annotated[bool, typer.Option("--small", help="The small version of a table file.")] = False,
     run: Annotated[bool, typer.Option("--run", help="First run what a table file lacks, as `fgrl run` does.")] = False,
+    dry_run: DryRun = False,
     figure: Annotated[
         Path | None,
         typer.Option(
-            "--figure", metavar="FILE", help="Draw a table file's figure: .svg, .pdf or .png.", show_default=False
+            "--out",
+            "--figure",
+            metavar="FILE",
+            help="Draw a table file's figure: .svg, .pdf or .png.",
+            show_default=False,
         ),
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="Print a table file's recipes as a sweep file.")] = False,
@@ -109,11 +115,19 @@ def table(
         if sweep:
             echo(recipe_tables.read_table_file(files[0], small=small).sweep(files[0].parent, chosen))
             return
-        _paper_table(lambda: tables.open_table(files[0], runs, own, chosen, small=small), style, run, figure, machines)
+        opened = tables.open_table(files[0], runs, own, chosen, small=small)
+        if run or dry_run:
+            words, progress = ["fgrl", *sys.argv[1:]], console.Console()
+            code = tables.run_missing(opened, words, progress, machines, dry_run=dry_run)
+            if code or dry_run:
+                raise typer.Exit(code)
+            opened = tables.open_table(files[0], runs, own, chosen, small=small)
+        _paper_table(opened, style, figure)
         return
-    if style or small or run or figure or sweep or machines:
+    if style or small or run or dry_run or figure or sweep or machines:
         raise WrongWord(
-            "--format, --small, --run, --machines, --figure and --sweep are for a table file", param_hint="SOURCE"
+            "--format, --small, --run, --dry-run, --machines, --out and --sweep are for a table file",
+            param_hint="SOURCE",
         )
     read = read_sources(sources, seeds, runs, context)
     measured = numbers.number_table(finished.results_of(read), number or [])
@@ -129,20 +143,13 @@ def _say_other_runs(sources: Sequence[Source]) -> None:
     for each in (
         recipe for source in sources for recipe in source.recipes if not set(recipe.evaluations) & set(recipe.folders)
     ):
-        for differing in tables.other_runs(each):
+        for differing in each.other_runs():
             echo(
                 f"\n{each.name} has run with other settings: fgrl table {each.loaded.address if each.loaded else each.file} {differing}"
             )
 
 
-def _paper_table(
-    read: Callable[[], OpenTable], style: Format, run: bool, figure: Path | None, machines: Path | None
-) -> None:
-    opened = read()
-    if run:
-        if code := tables.run_missing(opened, ["fgrl", *sys.argv[1:]], console.Console(), machines):
-            raise typer.Exit(code)
-        opened = read()
+def _paper_table(opened: OpenTable, style: Format, figure: Path | None) -> None:
     made = tables.paper_table(opened)
     how = opened.file.figure
     curves = {metric: tables.table_curves(opened, metric) for metric in (how.metrics if how else [])}

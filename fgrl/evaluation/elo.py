@@ -31,6 +31,7 @@ from fgrl.evaluation.pairwise import Game
 from fgrl.evaluation.statistics import Estimate, Measured, estimate, weighted_mean
 from fgrl.registry import Settings
 from fgrl.types import Record
+from fgrl.visible import quantity
 
 np = lazy.load("numpy")
 
@@ -500,7 +501,7 @@ def about(games: Sequence[Game], settings: EloSettings) -> str:
     missing = sum(game.verdict is None for game in games)
     parts = [
         f"Bradley-Terry by {fit}, base 10, scale 400, {level}",
-        f"{len(games):,} game{'s' * (len(games) != 1)}" + (f" judged by {judges}" if judges else ""),
+        f"{quantity(len(games), 'game')}" + (f" judged by {judges}" if judges else ""),
         f"{missing:,} of them without a verdict" if missing else "",
     ]
     return ", ".join(filter(None, parts))

@@ -15,6 +15,7 @@ from fgrl.library.finished_runs import FinishedRun, open_run
 from fgrl.library.inputs import RUNS, Overrides, libraries_quiet, load_recipe, override_texts, random_state_kept
 from fgrl.library.table import Table
 from fgrl.registry import Problems, outside
+from fgrl.visible import quantity
 
 
 def register(name: str) -> Callable[[Any], Any]:
@@ -127,7 +128,7 @@ class ValidRecipe:
     def __str__(self) -> str:
         if self.needs:
             return f"{self.source}: ok, but it needs values for {', '.join(self.needs)}"
-        return f"{self.source}: ok, {len(self.stages)} stages: {', '.join(self.stages)}"
+        return f"{self.source}: ok, {quantity(len(self.stages), 'stage')}: {', '.join(self.stages)}"
 
     __repr__ = __str__
 

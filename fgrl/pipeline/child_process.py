@@ -86,6 +86,7 @@ def _command(stage: Planned, invocation: Invocation, console: Console) -> list[s
     command += ["--runs", str(plan.runs.root)]
     command += ["--limit", str(options.limit)] if options.limit is not None else []
     command += ["--wandb", options.wandb] if options.wandb is not None else []
+    command += ["--mlflow", options.mlflow] if options.mlflow is not None else []
     command += ["--tensorboard"] if options.tensorboard == "" else []
     command += ["--tensorboard-dir", options.tensorboard] if options.tensorboard else []
     return command + ["-q"] * console.quiet + ["-v"] * console.verbose + list(options.arguments)

@@ -85,13 +85,14 @@ def common_evaluations(sides: Sequence[Side], wanted: Sequence[str] = ()) -> tup
 
 
 def run_missing(
-    sides: Sequence[Side], common: Sequence[str], command: Sequence[str], console: Console, machines: Path | None = None
-) -> int:
+    sides: Sequence[Side], common: Sequence[str], command: Sequence[str], console: Console, machines: Path | None = None,
+    *, dry_run: bool = False,
+) -> int:  # fmt: skip
     """Run the recipes that lack an evaluation, seed by seed. Returns the exit code of the first that fails, else 0."""
     labels = dict.fromkeys(label for side in sides for label in side.seeds)
     every = (side.seeds[label] for label in labels for side in sides if label in side.seeds)
     lacking = (each for each in every if set(each.unfinished) & set(common) and each.command)
-    return run_unfinished(lacking, command, console, machines)
+    return run_unfinished(lacking, command, console, machines, dry_run=dry_run)
 
 
 def compare_recipes(
@@ -116,7 +117,10 @@ def compare_recipes(
             for label, finished in side.seeds.items()
             if (names := [name for name in finished.unfinished if name in common])
         ],
-        notes=[note for side in sides for note in side.source.notes],
+        notes=[
+            *(note for side in sides for note in side.source.notes),
+            *(text for side in sides if side.first.unfinished and (text := side.first.with_other_settings())),
+        ],
     )
 
 

@@ -38,6 +38,8 @@ from fgrl.types import Report
 
 RUNS = Path("runs")
 """Default folder of `fgrl run`."""
+MOST_OTHERS = 3
+"""Runs with other settings that are named."""
 
 
 @dataclass
@@ -124,6 +126,31 @@ class FinishedRecipe:
         made_with = {"seed": self.seed, "accelerator": self.recipe.stages[name].accelerator(), "console": Console()}
         with scratch_run(name, products=upstream, cache=self.runs.cache, **made_with) as run:
             yield run
+
+    def other_runs(self) -> list[str]:
+        """Return the overrides of the newest runs of a recipe that has not run with these settings; where a command did
+        not give them, the values that differ.
+        """
+        own, found = leaves(self.data), []
+        for folder in self.runs.invocations(self.name):
+            run = load_run_folder(folder)
+            theirs = leaves(run.settings)
+            if theirs == own or self.loaded is None or not any(stage.finished for stage in run.stages):
+                continue
+            words = [word for word in run.record.command if "=" in word and not word.startswith("-")]
+            try:
+                given = leaves(recipes.load(self.loaded.address, words).data) == theirs
+            except registry.Problems:
+                given = False
+            differing = [f"{key}={value}" for key, value in theirs.items() if own.get(key) != value]
+            text = " ".join(words if given else differing)
+            found += [text] if text and text not in found else []
+        return found[:MOST_OTHERS]
+
+    def with_other_settings(self) -> str:
+        """Return a sentence on the settings that have run instead of these; empty where none have."""
+        others = " or ".join(self.other_runs())
+        return f"{self.name} has run with other settings: write {others} behind the recipe" if others else ""
 
     def settings(self, names: Iterable[str]) -> dict[str, Any]:
         """Return settings of these stages and of all before them, with their defaults; without, where the recipe cannot

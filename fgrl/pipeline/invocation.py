@@ -24,7 +24,7 @@ from fgrl.pipeline.folders import now
 from fgrl.pipeline.history import INPUTS, LOCK, key_in, stage_lock
 from fgrl.pipeline.planning import Options, Plan, Planned
 from fgrl.pipeline.tracking import trackers
-from fgrl.recipe.tracking import TensorBoard, Tracking, Wandb
+from fgrl.recipe.tracking import MLflow, TensorBoard, Tracking, Wandb
 from fgrl.registry import Settings
 from fgrl.registry.problems import dotted
 from fgrl.results.conclusions import Conclusions
@@ -198,6 +198,8 @@ def tracking_of(plan: Plan, options: Options) -> Tracking:
     tracking = dict(plan.recipe.tracking)
     if options.wandb is not None:
         tracking["wandb"] = Wandb.model_validate({**_fields(tracking.get("wandb")), "project": options.wandb})
+    if options.mlflow is not None:
+        tracking["mlflow"] = MLflow(experiment=options.mlflow)
     if options.tensorboard is not None:
         tracking["tensorboard"] = TensorBoard(folder=options.tensorboard or None)
     return tracking

@@ -210,6 +210,8 @@ class Options:
     """At most so many samples and steps in every stage."""
     wandb: str | None = None
     """W&B project to log to, besides what the recipe names."""
+    mlflow: str | None = None
+    """MLflow experiment to log to, besides what the recipe names."""
     tensorboard: str | None = None
     """Folder for TensorBoard's event files, besides what the recipe names; empty: `tensorboard/` in the folder of the
     run.

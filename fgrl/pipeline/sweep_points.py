@@ -38,6 +38,7 @@ class Sweep:
     machines: str | None = None
     limit: int | None = None
     wandb: str | None = None
+    mlflow: str | None = None
     tensorboard: str | None = None
     runs: Path = Path("runs")
     seed: int = 0

@@ -41,6 +41,7 @@ class Task:
     machines: str | None = None
     limit: int | None = None
     wandb: str | None = None
+    mlflow: str | None = None
     tensorboard: str | None = None
     only: list[str] | None = None
     """Stages that run; None: all."""
@@ -67,6 +68,7 @@ def work(task: Task, console: Console) -> Reply:
             only=task.only or [],
             limit=task.limit,
             wandb=task.wandb,
+            mlflow=task.mlflow,
             tensorboard=task.tensorboard,
             arguments=task.overrides,
             command=task.command,

@@ -46,6 +46,7 @@ from fgrl.results.sweep_records import (
     read_sweep_record,
     write_sweep,
 )
+from fgrl.visible import quantity
 
 page = lazy.load("fgrl.report.sweep_page")
 
@@ -238,7 +239,7 @@ class Sweeping:
                 self._running[worker] = _Running(point.number, set(missing.values()))
                 self._given.add(point.number)
                 point.state = "unfinished"
-                self.console.say(f"{self._label(point)}: {len(missing)} stages to run")
+                self.console.say(f"{self._label(point)}: {quantity(len(missing), 'stage')} to run")
                 worker.give(task_of(self.sweep, point))
             return
 
@@ -248,7 +249,7 @@ class Sweeping:
         self.record.shared.append(shared)
         self._running[worker] = _Running(point.number, set(stages.values()), shared)
         self._tried |= set(stages.values())
-        self.console.say(f"shared by {len(users)} points: {', '.join(stages)}")
+        self.console.say(f"shared by {quantity(len(users), 'point')}: {', '.join(stages)}")
         worker.give(task_of(self.sweep, point, only=list(stages)))
 
     def _take(self, running: _Running, reply: Reply) -> None:
@@ -349,7 +350,7 @@ def task_of(sweep: Sweep, point: PointRecord, only: list[str] | None = None) -> 
     command += [] if only is None else [word for name in only for word in ("--only", name)]
     return Task(
         sweep.recipe, words, str(sweep.runs), command, machines=sweep.machines, limit=sweep.limit, wandb=sweep.wandb,
-        tensorboard=sweep.tensorboard, only=only, swept=swept,
+        mlflow=sweep.mlflow, tensorboard=sweep.tensorboard, only=only, swept=swept,
     )  # fmt: skip
 
 

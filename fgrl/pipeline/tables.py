@@ -15,7 +15,6 @@ from fgrl.errors import UsageError
 from fgrl.pipeline.finished import FinishedRecipe, Source, read_sources
 from fgrl.pipeline.unfinished import run_unfinished
 from fgrl.recipe.tables import Column, Row, TableFile, read_table_file
-from fgrl.registry import Problems
 from fgrl.results import curves
 from fgrl.results.comparing import RecipeNumber
 from fgrl.results.curves import Curve
@@ -25,12 +24,8 @@ from fgrl.results.frontier import Frontier, frontier
 from fgrl.results.paper_table import Cell, PaperTable, TableRow, cell_of, derived_number, mark_best, measurement
 from fgrl.results.published import GROUP, Published, read_published
 from fgrl.results.reading import mapping
-from fgrl.results.run_folder import load as load_run_folder
 from fgrl.results.series import Series
 from fgrl.types import Sample, read_jsonl
-
-MOST_OTHERS = 3
-"""Runs with other settings that are named."""
 
 
 @dataclass
@@ -121,10 +116,12 @@ def _of_its_stages(address: Path, overrides: Sequence[str]) -> list[str]:
     return [text for text in overrides if text in plain or text.split(".")[1].partition("=")[0] in known]
 
 
-def run_missing(table: OpenTable, command: Sequence[str], console: Console, machines: Path | None = None) -> int:
+def run_missing(
+    table: OpenTable, command: Sequence[str], console: Console, machines: Path | None = None, *, dry_run: bool = False
+) -> int:
     """Run the recipes of rows that lack a stage. Returns the exit code of the first that fails, else 0."""
     every = {finished.command: finished for place in table.places.values() for finished in place.finished}
-    return run_unfinished(filter(table.unfinished, every.values()), command, console, machines)
+    return run_unfinished(filter(table.unfinished, every.values()), command, console, machines, dry_run=dry_run)
 
 
 def paper_table(table: OpenTable) -> PaperTable:
@@ -329,27 +326,3 @@ def table_curves(table: OpenTable, metric: str) -> list[Curve]:
     if without and not drawn:
         raise without[0]
     return drawn
-
-
-# -- other runs --------------------------------------------------------------------------------------------------------
-
-
-def other_runs(finished: FinishedRecipe) -> list[str]:
-    """Return the overrides of the newest runs of a recipe that has not run with these settings; where a command did not
-    give them, the values that differ.
-    """
-    own, found = leaves(finished.data), []
-    for folder in finished.runs.invocations(finished.name):
-        run = load_run_folder(folder)
-        theirs = leaves(run.settings)
-        if theirs == own or finished.loaded is None or not any(stage.finished for stage in run.stages):
-            continue
-        words = [word for word in run.record.command if "=" in word and not word.startswith("-")]
-        try:
-            given = leaves(recipes.load(finished.loaded.address, words).data) == theirs
-        except Problems:
-            given = False
-        differing = [f"{key}={value}" for key, value in theirs.items() if own.get(key) != value]
-        text = " ".join(words if given else differing)
-        found += [text] if text and text not in found else []
-    return found[:MOST_OTHERS]

@@ -244,7 +244,7 @@ def _choices(source: str, names: Sequence[str]) -> str:
 
 
 def _command(run: finished.FinishedRecipe, source: str) -> str:
-    return run.command or f"the run {source} did not finish it"
+    return "; ".join(filter(None, (run.command or f"the run {source} did not finish it", run.with_other_settings())))
 
 
 def _checked(folder: Path) -> StageRecord:

@@ -13,13 +13,22 @@ from fgrl.pipeline.sweep_points import load_point
 
 
 def run_unfinished(
-    recipes: Iterable[FinishedRecipe], command: Sequence[str], console: Console, machines: Path | None = None
+    recipes: Iterable[FinishedRecipe],
+    command: Sequence[str],
+    console: Console,
+    machines: Path | None = None,
+    *,
+    dry_run: bool = False,
 ) -> int:
-    """Run them, those without a recipe left out. Returns the exit code of the first that fails, else 0."""
+    """Run them, those without a recipe left out; dry_run: only say their commands. Returns the exit code of the first
+    that fails, else 0.
+    """
     for finished in recipes:
         if finished.recipe is None:
             continue
         console.say(finished.command)
+        if dry_run:
+            continue
         options = Options(arguments=finished.overrides, command=command)
         placed = finished.recipe
         if machines is not None:

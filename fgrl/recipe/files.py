@@ -298,8 +298,8 @@ def _top(tree: Tree, problems: list[Problem]) -> dict[str, Tree] | None:
 def _rows(tree: Tree, problems: list[Problem]) -> Tree:
     """Return the rows of one file without those that cannot be read."""
     if tree.value is not None and tree.value is not FAILED and not isinstance(tree.value, dict):
-        message = f"wants a mapping of rows, got {described(tree.plain())}"
-        problems.append(Problem(("rows",), message, _ENTRIES if isinstance(tree.value, list) else None, tree.place))
+        wrong = f"wants a mapping of rows, got {described(tree.plain())}"
+        problems.append(Problem(("rows",), wrong, _ENTRIES if isinstance(tree.value, list) else None, tree.place))
     rows: dict[str, Tree] = {}
     for name, row in tree.children.items():
         message: str | None = None

@@ -11,6 +11,7 @@ from typing import Any
 
 from fgrl.errors import WRONG_REQUEST, FgrlError
 from fgrl.sanitizing import hide
+from fgrl.visible import quantity
 
 Key = tuple[str | int, ...]
 """Path in a recipe: ("stages", "policy", "metrics", 0, "name")."""
@@ -116,7 +117,7 @@ class Problems(FgrlError):
                 lines.append(f"... and {count - number} more")
                 break
             lines.append(str(problem))
-        return "\n".join([*lines, f"{count} problem{'s' * (count != 1)} found; nothing was run."])
+        return "\n".join([*lines, f"{quantity(count, 'problem')} found; nothing was run."])
 
     def at_terminal(self) -> str:
         """Each problem begins with its own place."""

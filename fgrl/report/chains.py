@@ -17,6 +17,7 @@ from fgrl.report.escaping import MOST_CHARACTERS, long, turns
 from fgrl.report.marks import MOST_REASON, ShownAnnotation, annotations_of_response
 from fgrl.results.text import number
 from fgrl.types import Response, Sample
+from fgrl.visible import quantity
 
 MOST_CHAINS = 6
 MOST_STEPS = 12
@@ -111,7 +112,7 @@ def _shown(sample: Sample) -> ShownChain:
     ]
     about = sample.meta["chain"]
     facts = [(str(name).replace("_", " "), fact) for name, value in about.items() if (fact := _fact(value))]
-    title = f"{count} step{'s' * (count > 1)}"
+    title = f"{quantity(count, 'step')}"
     return ShownChain(
         turns(sample.prompt), title, annotations, steps, max(0, count - MOST_STEPS), sides, _changed(compared) + facts
     )  # fmt: skip

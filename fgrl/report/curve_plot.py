@@ -10,6 +10,7 @@ from fgrl.report.plots import COLOURS, INK, printed_figure, save_figure
 from fgrl.results import curves as results
 from fgrl.results.curves import Curve
 from fgrl.results.estimates import ShownEstimate, common_decimals
+from fgrl.visible import quantity
 
 DASHES = ("-", "--", ":", "-.")
 """Curves differ in their dashes, too, not in colour alone."""
@@ -36,7 +37,7 @@ def rows(curves: Sequence[Curve]) -> list[tuple[str, ...]]:
     """Return the table, with its head: a row for each step, a column for each curve."""
     table = results.table(curves)
     decimals = [common_decimals(list(own.points.values())) for own in curves]
-    head = ("step", *(f"{own.name} ({len(own.seeds)} seed{'s' * (len(own.seeds) > 1)})" for own in curves))
+    head = ("step", *(f"{own.name} ({quantity(len(own.seeds), 'seed')})" for own in curves))
     return [head] + [
         (f"{step:g}", *("" if p is None else ShownEstimate.of(p, places).with_interval for p, places in zip(points, decimals, strict=True)))
         for step, points in table

@@ -18,6 +18,7 @@ from fgrl.evaluation.answer import Answer
 from fgrl.report.escaping import MOST_CHARACTERS, long, render
 from fgrl.results.text import duration, number, signed
 from fgrl.types import Annotation, Response, Span
+from fgrl.visible import quantity
 
 LANES = 3
 """Underlines below each other; where more passages overlap, the last lane holds several."""
@@ -132,7 +133,7 @@ def marked_text(text: str, spans: Sequence[Span], addressed: Callable[[int], str
     if unfit := len(spans) - len(marks):
         notes.append(f"{unfit} marked passage{'s do' if unfit > 1 else ' does'} not fit the text.")
     if more := len(marks) - len(drawn):
-        notes.append(f"{more} more marked passage{'s' * (more > 1)} not drawn.")
+        notes.append(f"{quantity(more, 'more marked passage')} not drawn.")
     if not spans:
         notes.append("No passage is marked.")
     passages = [

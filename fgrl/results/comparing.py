@@ -211,6 +211,8 @@ def _models(evaluations: Evaluations, wanted: Sequence[str], compared: ComparedE
     }
     baselines = {evaluation.baseline for evaluation in _every(evaluations)}
     known = list(dict.fromkeys(model for models in models_of.values() for model in models))
+    if baselines.issuperset(known):  # a model alone, which is its own baseline
+        baselines = set()
     chosen = []
     first = next(iter(evaluations))
     for model in known:

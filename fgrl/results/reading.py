@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fgrl.types import Record
+from fgrl.visible import quantity
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
@@ -54,7 +55,7 @@ def _read(path: Path, parse: Callable[[str], T], notes: list[str], where: str) -
     except OSError as error:
         notes.append(f"{where}: {path.name} cannot be read ({error.strerror}).")
     if broken:
-        notes.append(f"{where}: {broken} line{'s' * (broken > 1)} of {path.name} could not be read and were left out.")
+        notes.append(f"{where}: {quantity(broken, 'line')} of {path.name} could not be read and were left out.")
 
 
 def _object(line: str) -> dict[str, Any]:

@@ -113,6 +113,15 @@ class RolloutSettings(Settings):
             )
 
 
+_IN_WORDS = {"criterion": "rewards of single tokens, spans or criteria"}
+"""Fields of `Rewards` as messages call them."""
+
+
+def _algorithms() -> Iterator[tuple[str, type[OnlineAlgorithm]]]:
+    known = ((name, get("online_algorithm", name)) for name in names("online_algorithm"))
+    return ((name, cls) for name, cls in known if issubclass(cls, OnlineAlgorithm))
+
+
 @register("rl")
 class RLStage(TrainingStage):
     """An online algorithm with a reward on prompts."""
@@ -198,9 +207,11 @@ class RLStage(TrainingStage):
             self.token_rewards.check(self.reward, self.algorithm, self.rollout.per_prompt)
         unfilled = self.algorithm.reads() - self.reward.fills()
         if unfilled:
+            fitting = [name for name, cls in _algorithms() if cls.columns_read <= self.reward.fills()]
             raise ValueError(
-                f"{name_of(self.algorithm)[1]} reads {', '.join(sorted(unfilled))} of the rewards, which the reward "
-                f"{name_of(self.reward)[1]} as it is set here does not fill"
+                f"{name_of(self.algorithm)[1]} learns from {' and '.join(_IN_WORDS.get(name, name) for name in sorted(unfilled))}, "
+                f"and the reward {name_of(self.reward)[1]} as it is set here gives none: use a reward that does, or an "
+                f"algorithm that fits this one: {', '.join(fitting)}"
             )
         if self.train.sharded:
             raise ValueError(
@@ -218,9 +229,7 @@ class RLStage(TrainingStage):
         warnings = self.train.warnings()
         if not self.reward.on_tokens() or self.algorithm.reads_token_rewards or self.algorithm.reads():
             return warnings
-        known = ((name, get("online_algorithm", name)) for name in names("online_algorithm"))
-        online = ((name, cls) for name, cls in known if issubclass(cls, OnlineAlgorithm))
-        using = ", ".join(name for name, cls in online if cls.reads_token_rewards or cls.columns_read)
+        using = ", ".join(name for name, cls in _algorithms() if cls.reads_token_rewards or cls.columns_read)
         return [
             *warnings,
             f"algorithm: {name_of(self.algorithm)[1]} trains on the reward of the whole response alone; which tokens the reward "
@@ -428,6 +437,11 @@ class RLStage(TrainingStage):
             scored, known, _missing = gather.drop_missing(rollout, rewards)
             if self.token_rewards is not None and len(scored.mask):
                 known, _metrics = self.token_rewards.applied(scored, known)
-            advantages = self.algorithm.advantages(scored, known) if len(scored.mask) else None
+            new = critic is not None and not critic.number.trained
+            advantages = self.algorithm.advantages(scored, known) if len(scored.mask) and not new else None
+        if new:
+            run.say(
+                "advantages are not shown: they would be computed from the critic's new head, which is noise before training"
+            )
         by_token = self.algorithm.reads_token_rewards
         yield from previews.of_rollout(rollout, rewards, model.tokenizer, advantages=advantages, by_token=by_token)

@@ -18,7 +18,7 @@ class Highlight:
     start: int
     """First character, in code points of the text."""
     end: int
-    """One behind the last character; equal to `start` for a passage of which nothing is left."""
+    """The position after the last character; equal to `start` for a passage of which nothing is left."""
 
     @property
     def key(self) -> tuple[Feeling, int]:

@@ -58,7 +58,7 @@ class Span(Record):
     start: int = Field(ge=0)
     """First character, in code points of the response's text."""
     end: int = Field(ge=0)
-    """One behind the last character."""
+    """The position after the last character."""
     label: float = 1.0
     """+1 good, -1 poor; any number is allowed."""
     weight: float = 1.0

@@ -152,7 +152,7 @@ def test_run_then_nothing_to_do(tmp_path: Path) -> None:
     assert (tmp_path / report.removeprefix("report: ")).is_file()
     again = fgrl("run", recipe, cwd=tmp_path)
     assert again.returncode == 0
-    assert "nothing to do: 2 stages are done" in again.stdout
+    assert "nothing to do: 2 stages done" in again.stdout
     assert report in again.stdout
     assert again.stderr == ""
 

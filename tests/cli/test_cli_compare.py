@@ -210,6 +210,36 @@ def test_what_has_not_run_is_said_with_its_command(world: Path, capsys: pytest.C
     assert "- fine, seed 0: evaluate: fgrl run fine.yaml seed=0" in text
 
 
+def test_settings_that_have_run_are_named_where_others_have_not(
+    world: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["fgrl", "run", "plain.yaml", "seed=1", "-q"])
+    assert fgrl("run", "plain.yaml", "seed=1", "-q").exit_code == 0
+    with pytest.raises(SystemExit):
+        main(["compare", "plain.yaml", "fine.yaml"])
+    assert "plain has run with other settings: write seed=1 behind the recipe" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["export", "plain.yaml:evaluate", "out"])
+    assert "fgrl run plain.yaml; plain has run with other settings: write seed=1" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_what_would_run(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["compare", "plain.yaml", "fine.yaml", "--dry-run"])
+    assert left.value.code == 0
+    assert "fgrl run plain.yaml\n" in (said := capsys.readouterr().err)
+    assert "fgrl run fine.yaml\n" in said
+    assert not (world / "runs").exists()
+
+
+def test_evaluations_of_a_baseline_alone_are_compared(world: Path) -> None:
+    for who in KEPT:
+        text = recipe(world, who).read_text().replace("      sft: {name: jsonl, path: sft.jsonl}\n", "")
+        (world / f"{who}.yaml").write_text(text.replace("baseline: sft", "baseline: policy"))
+    data = told("plain.yaml", "fine.yaml", "--run")
+    assert number(data, "rule.kept")["differences"]["fine"]["over_prompts"]["mean"] == pytest.approx(0.4)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

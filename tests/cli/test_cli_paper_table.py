@@ -199,15 +199,15 @@ def test_figures(kind: str, ending: str, table: Path) -> None:
     changed(table, rows=rows, columns=columns, published=None, figure={"kind": kind, "x": "place", "y": "share"})
     target = table.parent / "figures" / f"drawn{ending}"
     with pytest.raises(UsageError, match="nothing of it has run"):
-        raise fgrl("table", table, "--figure", target).exception
-    made = printed(table, "--run", "--figure", target)
+        raise fgrl("table", table, "--out", target).exception
+    made = printed(table, "--run", "--out", target)
     endings = [ending] if ending else [".svg", ".png"]
     for own in endings:
         file = target.with_suffix(own)
         assert str(file) in made
         assert file.read_bytes()[:4] in (b"<?xm", b"%PDF", b"\x89PNG")
     first = [target.with_suffix(own).read_bytes() for own in endings]
-    printed(table, "--figure", target)
+    printed(table, "--out", target)
     assert [target.with_suffix(own).read_bytes() for own in endings] == first, "the same figure is the same file"
     if ending == ".svg":
         texts = "".join(ElementTree.parse(target).getroot().itertext())
@@ -284,7 +284,7 @@ def test_mistakes(parts: dict[str, Any], message: str, table: Path) -> None:
     ("words", "message"),
     [
         (["stages.no_such.limit=1"], "no recipe of the table has this stage"),
-        (["--figure", "x.svg"], "it has no figure"),
+        (["--out", "x.svg"], "it has no figure"),
         (["--small"], "it has no small version"),
     ],
 )
@@ -352,8 +352,8 @@ def test_curves_of_trainings_with_bands_over_seeds(
         "stages.reward_model.train.max_steps=3",
     ]
     with pytest.raises(UsageError, match="nothing of it has run"):
-        raise fgrl("table", *words, "--figure", "x.svg").exception
-    made = told(*words, "--run", "--figure", "figures/losses.svg")
+        raise fgrl("table", *words, "--out", "x.svg").exception
+    made = told(*words, "--run", "--out", "figures/losses.svg")
     assert [file.split("/")[-1] for file in made["files"]] == ["losses-loss.svg", "losses-accuracy.svg"]
     assert all(Path(file).is_file() for file in made["files"])
     fast, slow = made["curves"]["loss"]

@@ -811,7 +811,9 @@ def test_the_recipes_are_valid_and_report_their_passes() -> None:
                 assert policy.algorithm.aggregate == "seq_mean"
             work = policy_work([policy.reward, policy.algorithm], drawn)
             assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy", "prime", "gtpo", "rto"))
-        with pytest.raises(Problems, match="weighted_grpo reads weight of the rewards, which the reward says_answer"):
+        with pytest.raises(
+            Problems, match=r"weighted_grpo learns from weight, and the reward says_answer .*: .*grpo, ppo"
+        ):
             load(FOLDER / "oar_g.yaml", ["stages.policy.reward=says_answer"])
 
 

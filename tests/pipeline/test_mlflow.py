@@ -89,3 +89,13 @@ def test_without_the_package_the_command_that_installs_it_is_named(
     refused = fgrl_here("run", tracked(tmp_path, "{first: {name: counting}}"), cwd=tmp_path)
     assert refused.returncode == 2
     assert "pip install 'fgrl[mlflow]'" in refused.stderr
+
+
+def test_the_experiment_may_be_an_option_of_the_command(tmp_path: Path, store: Any) -> None:
+    done = fgrl("run", recipe_file(tmp_path, "{first: {name: counting, steps: 2}}"), "--mlflow", "small", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = runs_of(store)
+    assert run.data.metrics["first/counted"] == 2
+    done = fgrl("run", tmp_path / "fake.yaml", "seed=1,2", "--mlflow", "grid", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [run.data.params["seed"] for run in runs_of(store, "grid")] == ["1", "2"]

@@ -166,7 +166,10 @@ def test_other_algorithms_and_relevances(overrides: tuple[str, ...], tiny_model_
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("stages.policy.reward.relevance=null", "rtt_grpo reads criterion of the rewards, which the reward rubric"),
+        (
+            "stages.policy.reward.relevance=null",
+            "rtt_grpo learns from rewards of single tokens, .* and the reward rubric .*: grpo, ppo",
+        ),
         ("stages.policy.rollout.per_prompt=1", "rtt_grpo compares the responses to a prompt"),
     ],
 )

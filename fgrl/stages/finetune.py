@@ -154,7 +154,7 @@ class FinetuneStage(TrainingStage):
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. the data as token ids
-        training.check(self.train)
+        self.train.check_machine()
         self.setup(run)
         model = run.model(self.model, head=self.algorithm.head, trainable=True)
         units = encoding.units(self, model, limit=run.limit)

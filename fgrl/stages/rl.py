@@ -344,7 +344,7 @@ class RLStage(TrainingStage):
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. components and models: the policy, its critic, the frozen reference (with an adapter: the policy without it)
-        training.check(self.train)
+        self.train.check_machine()
         self.setup(run)
         check_scorer(self.reward, field="reward", trains=True)
         actor = run.model(self.model, head="lm", trainable=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import Field
 
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.number_names import NumberName, of_model
 from fgrl.evaluation.statistics import Measured, difference, estimate, weighted_mean
 from fgrl.files import write_json
 from fgrl.kinds import Client, Judge, Metric
@@ -162,15 +164,16 @@ def write(
 ) -> dict[str, float]:
     """Write `metrics.json`. Return its means by name, for a summary."""
     write_json(folder / METRICS, {"baseline": baseline, "metrics": metrics, "meanings": meanings or {}})
-    return means_by_name(metrics)
+    return means_by_name(metrics, baseline)
 
 
-def means_by_name(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """`{"similarity.policy.cosine": 0.5}` of what `Metric.measure` returned: what a tracker and a sweep read.
+def means_by_name(measured: Mapping[str, Mapping[str, Any]], baseline: str | None) -> dict[str, float]:
+    """`{"similarity.cosine": 0.5}` of what `Metric.measure` returned: what a tracker reads, with the names of `of_model`.
     Differences are left out, and means that are missing.
     """
+    models = [model for model in dict.fromkeys(chain.from_iterable(measured.values())) if model not in NOT_MODELS]
     return {
-        f"{metric}.{model}.{number}": float(reported["mean"])
+        of_model(NumberName(metric, number), model, models, baseline): float(reported["mean"])
         for metric, by_model in measured.items()
         for model, numbers in by_model.items()
         if model not in NOT_MODELS

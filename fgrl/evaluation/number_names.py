@@ -50,6 +50,14 @@ class NumberName:
         return next((level for level, fits in enumerate(levels) if fits), None)
 
 
+def of_model(name: NumberName | str, model: str, models: Sequence[str], baseline: str | None) -> str:
+    """Return the name of one model's number, for sweeps and trackers: `METRIC.NUMBER` of the only model beside the
+    baseline, else `MODEL/METRIC.NUMBER`. models: all of the evaluation.
+    """
+    others = [each for each in models if each != baseline] or list(models)
+    return str(name) if others == [model] else f"{model}/{name}"
+
+
 @dataclass(frozen=True)
 class StageNumber:
     """A number of an evaluation."""

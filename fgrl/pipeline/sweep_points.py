@@ -9,19 +9,24 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from fgrl import recipe as recipes
 from fgrl.errors import UsageError
+from fgrl.evaluation.number_names import of_model
 from fgrl.pipeline.estimating import estimates
 from fgrl.pipeline.folders import Runs, recipe_name
 from fgrl.pipeline.planning import Plan, plan
 from fgrl.recipe import Recipe
+from fgrl.recipe.files import OTHER_RECIPE, OTHER_ROW
 from fgrl.recipe.sweeps import SweepFile, override
+from fgrl.registry import Problems, unknown
 from fgrl.results.records import is_done
 from fgrl.results.sweep_records import SWEEPS, PointRecord
 from fgrl.sanitizing import hide_in
+from fgrl.stages.evaluate import EvaluateStage
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,35 @@ def load_point(address: str, overrides: Sequence[str], machines: str | None) -> 
     if machines is not None:
         loaded = recipes.load(address, [*recipes.placed(Path(machines), loaded), *overrides])
     return loaded
+
+
+def check_metric(sweep: Sweep) -> None:
+    """Raise `UsageError` for a number that no point can have, as far as the recipe tells: what an evaluation measures is
+    known from its metrics, what other stages report and log is not. Points of other recipes and rows are not looked at.
+    """
+    metric = sweep.file.metric
+    if metric is None or {OTHER_RECIPE, OTHER_ROW} & sweep.file.parameters.keys():
+        return
+    try:
+        stages = load_point(sweep.recipe, sweep.overrides, sweep.machines).stages
+    except Problems:  # it may lack what the points set; each of them says what is wrong
+        return
+    name, _, number = metric.name.partition("/")
+    if name not in stages:
+        raise UsageError(f"metric.name: {unknown('stage', name, list(stages))}")
+    stage = stages[name]
+    if not isinstance(stage, EvaluateStage) or number == "prompts" or ": " in number:
+        return  # what it counts, of judges too
+    if sweep.file.early_terminate is not None:
+        raise UsageError(
+            f"metric.name: early_terminate needs a number that is logged while training (STAGE/NUMBER, best one of `evaluate` of a "
+            f"training), and {metric.name} is measured at the end"
+        )
+    known = [f"{name}/{of_model(each, model, stage.names, stage.baseline)}"
+             for model in stage.names for each in stage.number_names()]  # fmt: skip
+    if not any(fnmatchcase(metric.name, each) for each in known):
+        shown = [each for each in known if "*" not in each]
+        raise UsageError(f"metric.name: {unknown('number', metric.name, shown)}")
 
 
 @dataclass

@@ -18,22 +18,23 @@ from filelock import FileLock, Timeout
 
 from fgrl import lazy
 from fgrl.console import Console, duration
-from fgrl.errors import DONE, INTERRUPTED, POINT_FAILED, Aborted, FgrlError, UsageError
+from fgrl.errors import DONE, INTERRUPTED, POINT_FAILED, WRONG_REQUEST, Aborted, FgrlError, UsageError
+from fgrl.evaluation.number_names import of_model
 from fgrl.files import write_text
 from fgrl.pipeline.finished import of_run
 from fgrl.pipeline.folders import Runs, now
 from fgrl.pipeline.history import LOCK
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.log import read_log
-from fgrl.pipeline.sweep_points import Needs, Sweep, shared_groups
+from fgrl.pipeline.sweep_points import Needs, Sweep, check_metric, shared_groups
 from fgrl.pipeline.sweep_search import EarlyStopping, Search
 from fgrl.pipeline.sweep_worker import Reply, Task, Worker, shares
+from fgrl.registry import did_you_mean
 from fgrl.results.comparing import compare
 from fgrl.results.evaluations import Evaluation
 from fgrl.results.records import folder_of
 from fgrl.results.run_folder import load
 from fgrl.results.sweep_records import (
-    MEASURED,
     Lead,
     PointRecord,
     SharedRecord,
@@ -73,6 +74,7 @@ def begin(sweep: Sweep, command: Sequence[str], threads: int | None, default_thr
     """Return the record of a sweep: that of an earlier start, or a new one. threads: of each point; None: as at that
     start, else `default_threads`. Raises `DataError` for a broken record.
     """
+    check_metric(sweep)
     earlier = read_sweep_record(sweep.folder)
     metric = sweep.file.metric
     record = SweepRecord(
@@ -93,7 +95,7 @@ def begin(sweep: Sweep, command: Sequence[str], threads: int | None, default_thr
         shared=[] if earlier is None else earlier.shared,
     )
     if metric is None and earlier is not None:
-        record.metric, record.goal = earlier.metric, earlier.goal
+        record.metric, record.goal, record.of_reward = earlier.metric, earlier.goal, earlier.of_reward
     return record
 
 
@@ -318,6 +320,8 @@ class Sweeping:
         waits = any(point.state in ("waiting", "unfinished") for point in record.points)
         interrupted = interrupted or (waits and not self._has_reached_target())
         record.exit = INTERRUPTED if interrupted else POINT_FAILED if record.failed else DONE
+        if record.exit == DONE and record.metric and record.points and not record.ranked:
+            record.exit = WRONG_REQUEST  # no point has the number
         if self.stopping is not None and not any(point.reported for point in record.points):
             self.console.alert(
                 f"early_terminate: no point logged {record.metric} while it trained, so none was stopped"
@@ -359,11 +363,14 @@ def finish(point: PointRecord, sweep: Sweep, record: SweepRecord) -> None:
     run = load(sweep.runs / point.run)
     point.state, point.exit, point.error, point.numbers = "finished", DONE, "", numbers_of(run)
     if not record.metric and (main := main_number(run)) is not None:
-        record.metric, record.goal = main
+        record.metric, record.goal, record.of_reward = main
     point.value = number_of(run, record.metric, point.numbers) if record.metric else None
     if record.metric and point.value is None:
-        near = ", ".join(sorted(point.numbers)[:8])
-        point.error = f"it has no number {record.metric}; there are {near or 'none'}"
+        known = sorted(
+            point.numbers, key=lambda name: (name.partition("/")[0] != record.metric.partition("/")[0], name)
+        )
+        near = did_you_mean(record.metric, known)
+        point.error = f'it has no number "{record.metric}"{near}  there are: {", ".join(known[:8]) or "none"}'
 
 
 def lead(record: SweepRecord, runs: Path) -> Lead | None:
@@ -373,8 +380,9 @@ def lead(record: SweepRecord, runs: Path) -> Lead | None:
         return None
     best, second = settings[:2]
     result = Lead(best=[point.number for point in best], second=[point.number for point in second])
-    stage, _, rest = record.metric.partition(f"/{MEASURED}/")
-    if not rest:
+    stage, _, rest = record.metric.partition("/")
+    first = runs / best[0].run
+    if stage not in of_run(first, load(first)).evaluations:
         result.note = f"{record.metric} is not a number of an evaluation, whose answers could be paired by prompt"
         return result
     evaluations: dict[str, dict[str, Evaluation]] = {}
@@ -389,7 +397,7 @@ def lead(record: SweepRecord, runs: Path) -> Lead | None:
         for evaluation in evaluations["best"].values()
         for measure in evaluation.measures
         for number in measure.models
-        if f"{measure.name.metric}.{number.model}.{measure.name.number}" == rest
+        if of_model(measure.name, number.model, evaluation.models, evaluation.baseline) == rest
     }
     compared = compare(stage, evaluations)
     for number in compared.numbers:

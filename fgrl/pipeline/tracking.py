@@ -158,7 +158,7 @@ def to_wandb(
         )
         failed = False
     finally:
-        for path, value in _leaves(sanitizer.value(summary), stage, "/"):
+        for path, value in _leaves(sanitizer.value(_numbers(summary)), stage, "/"):
             if isinstance(value, int | float | str):
                 session.summary[path] = value
         session.finish(exit_code=int(failed))
@@ -209,13 +209,18 @@ def to_mlflow(
         yield log
         failed = False
     finally:
-        ends = _leaves(sanitizer.value(summary), "", "/")
+        ends = _leaves(sanitizer.value(_numbers(summary)), "", "/")
         log({path: value for path, value in ends if isinstance(value, int | float)}, 0, time.time())
         client.set_terminated(name, "FAILED" if failed else "FINISHED")
 
 
 def _for_mlflow(name: str) -> str:
     return re.sub(r"[^\w./ :-]", "_", name, flags=re.ASCII)
+
+
+def _numbers(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stage's summary, with what it measured under the names that sweeps and tables have."""
+    return {name: value for name, value in summary.items() if name != "measured"} | (summary.get("measured") or {})
 
 
 def _leaves(value: Any, path: str, sign: str) -> list[tuple[str, Any]]:

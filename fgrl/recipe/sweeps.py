@@ -165,7 +165,7 @@ class Objective(Settings):
     """The number by which points are compared."""
 
     name: str = Field(min_length=1)
-    """`STAGE/NUMBER`: a number that the stage reports at its end (`evaluate/measured/kl.policy.sum`) or logs
+    """`STAGE/NUMBER`: a number that the stage reports at its end (`evaluate/kl.sum`) or logs
     (`policy/reward`, then the last value).
     """
     goal: Literal["minimize", "maximize"] = "minimize"
@@ -277,11 +277,6 @@ def read_sweep(path: Path) -> SweepFile:
                 f"{nearby(path)}: parameters.{endless[0]}: a grid wants `values`: {sweep.parameters[endless[0]].kind} has no "
                 "end of them (method: random draws from it)"
             )
-    if sweep.early_terminate is not None and sweep.metric is not None and "/measured/" in sweep.metric.name:
-        raise UsageError(
-            f"{nearby(path)}: metric.name: early_terminate needs a number that is logged while training (STAGE/NUMBER, best one of "
-            f"`evaluate` of a training), and {sweep.metric.name} is measured at the end"
-        )
     if sweep.metric is None and (sweep.method == "bayes" or sweep.early_terminate):
         what = "method: bayes" if sweep.method == "bayes" else "early_terminate"
         raise UsageError(f"{nearby(path)}: {what} needs `metric`: {{name: STAGE/NUMBER, goal: maximize}}")

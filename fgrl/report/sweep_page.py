@@ -17,7 +17,6 @@ from fgrl.results.run_folder import load
 from fgrl.results.series import Series
 from fgrl.results.sweep_records import (
     INDEX,
-    MEASURED,
     PointRecord,
     SweepRecord,
     as_word,
@@ -87,6 +86,10 @@ def lead_lines(record: SweepRecord) -> list[str]:
         return []
     best = settings[0]
     lines = [f"Best: {_setting(record, best)}", f"{record.metric} {_value(best)} ({record.goal})."]
+    if record.of_reward:
+        lines.append(
+            "This is the reward itself, which was trained on; nothing else was measured. Add a metric that measures your goal."
+        )
     found = short_names({each.name: each for each in influences(record)})
     parts = [f"{name} {each.correlation:+.2f}, {each.importance:.2f}" for name, each in found.items()]
     if parts:
@@ -172,8 +175,8 @@ def _view(folder: Path, record: SweepRecord) -> SweepView:
 
 
 def _short(metric: str) -> str:
-    """Return the name of a number without its stage, where an evaluation has it."""
-    return metric.partition(f"/{MEASURED}/")[2] or metric
+    """Return the name of a number without its stage, for the head of a column."""
+    return metric.partition("/")[2]
 
 
 def _other_numbers(record: SweepRecord) -> list[str]:
@@ -181,7 +184,7 @@ def _other_numbers(record: SweepRecord) -> list[str]:
     found: dict[str, bool] = {}
     for point in record.points:
         for name, value in point.numbers.items():
-            if name != record.metric and f"/{MEASURED}/" in name:
+            if name != record.metric and value.n:
                 found[name] = found.get(name, False) or value.low is not None
     varying = [name for name in found if len({p.numbers[name].mean for p in record.points if name in p.numbers}) > 1]
     return sorted(varying, key=lambda name: not found[name])[:MOST_COLUMNS]

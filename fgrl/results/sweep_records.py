@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from fgrl.errors import DataError
 from fgrl.evaluation.comparison import METRICS
+from fgrl.evaluation.number_names import of_model
 from fgrl.evaluation.statistics import Estimate
 from fgrl.files import write_json
 from fgrl.results.evaluations import read_evaluation
 from fgrl.results.reading import mapping
 from fgrl.results.run_folder import RunFolder, RunStage
+from fgrl.results.trainings import Trainings
 from fgrl.sanitizing import hide_in
 from fgrl.types import Record
 
@@ -26,8 +28,6 @@ SWEEPS = "sweeps"
 """Folder of the sweeps in a folder of runs."""
 SWEEP = "sweep.json"
 INDEX = "index.html"
-MEASURED = "measured"
-"""Between a stage's name and that of a number of an evaluation."""
 State = Literal["waiting", "unfinished", "finished", "failed", "stopped early"]
 
 
@@ -101,6 +101,8 @@ class SweepRecord(Record):
     metric: str = ""
     """Name of the number by which points are compared; empty: none is known yet."""
     goal: Literal["minimize", "maximize"] = "maximize"
+    of_reward: bool = False
+    """True if the number is the reward that was trained on: nothing else was measured."""
     varied: list[str] = []
     """Parameters with more than one value."""
     threads: int
@@ -201,13 +203,16 @@ def numbers_of(run: RunFolder) -> dict[str, Estimate]:
     for stage in run.stages:
         if not stage.finished or stage.folder is None:
             continue
-        for name, value in _leaves(stage.summary, stage.name):
+        for name, value in _leaves({**stage.summary, "measured": None}, stage.name):
             numbers[name] = Estimate(mean=value)
         if (stage.folder / "out" / METRICS).exists():
-            for measure in read_evaluation(stage.folder / "out", []).measures:
+            evaluation = read_evaluation(stage.folder / "out", [])
+            for measure in evaluation.measures:
                 for number in measure.models:
-                    name = f"{stage.name}/{MEASURED}/{measure.name.metric}.{number.model}.{measure.name.number}"
-                    numbers[name] = Estimate(**{key: getattr(number.value, key) for key in Estimate.model_fields})
+                    name = of_model(measure.name, number.model, evaluation.models, evaluation.baseline)
+                    numbers[f"{stage.name}/{name}"] = Estimate(
+                        **{key: getattr(number.value, key) for key in Estimate.model_fields}
+                    )
     return numbers
 
 
@@ -224,23 +229,41 @@ def number_of(run: RunFolder, metric: str, numbers: dict[str, Estimate]) -> Esti
     return Estimate(mean=series.values[-1], low=low, high=high)
 
 
-def main_number(run: RunFolder) -> tuple[str, Literal["minimize", "maximize"]] | None:
-    """Return the name of the first number with a goal of a run's last evaluation that has one, and which way is better."""
-    measuring = [each for each in run.stages if each.finished and each.folder is not None]
-    return next((found for stage in reversed(measuring) if (found := _with_goal(stage)) is not None), None)
+class MainNumber(NamedTuple):
+    """The number by which the points of a sweep are compared where its file names none."""
+
+    name: str
+    goal: Literal["minimize", "maximize"]
+    of_reward: bool
+    """True if it is the reward that was trained on."""
 
 
-def _with_goal(stage: RunStage) -> tuple[str, Literal["minimize", "maximize"]] | None:
+def main_number(run: RunFolder) -> MainNumber | None:
+    """Return the first number with a goal of a run's last evaluation that has one; where none has, the first reward."""
+    trainings, measuring = Trainings(run), [each for each in run.stages if each.finished and each.folder is not None]
+    for purpose in ("goal", "reward"):
+        for stage in reversed(measuring):
+            if (found := _first(stage, purpose, trainings)) is not None:
+                return found
+    return None
+
+
+def _first(stage: RunStage, purpose: str, trainings: Trainings) -> MainNumber | None:
     assert stage.folder is not None
     if not (stage.folder / "out" / METRICS).exists():
         return None
-    evaluation = read_evaluation(stage.folder / "out", [])
+    evaluation, trained_on = (
+        read_evaluation(stage.folder / "out", []),
+        trainings.rewarding(stage.settings.get("metrics")),
+    )
     for measure in evaluation.measures:
         known = evaluation.known(measure.name)
         model = next((each.model for each in measure.models if each.model != evaluation.baseline), None)
-        if known is not None and known.purpose == "goal" and known.meaning.better is not None and model is not None:
-            name = f"{stage.name}/{MEASURED}/{measure.name.metric}.{model}.{measure.name.number}"
-            return name, "maximize" if known.meaning.better == "higher" else "minimize"
+        if known is None or known.meaning.better is None or model is None:
+            continue
+        if purpose == ("reward" if measure.name.metric in trained_on else known.purpose):
+            name = f"{stage.name}/{of_model(measure.name, model, evaluation.models, evaluation.baseline)}"
+            return MainNumber(name, "maximize" if known.meaning.better == "higher" else "minimize", purpose == "reward")
     return None
 
 

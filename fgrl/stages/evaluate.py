@@ -14,9 +14,11 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation import answer_files, comparison, given
 from fgrl.evaluation.answer import Answer, read_answers, write_answers
-from fgrl.evaluation.comparison import Compared
+from fgrl.evaluation.comparison import Compared, Comparison
 from fgrl.evaluation.held_out import HeldOut, judged, meanings, measure
+from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.overlap import HeldOutItem, settle
+from fgrl.evaluation.reward_numbers import OfRewards
 from fgrl.files import write_json
 from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, check_scorer, policy_work
 from fgrl.registry import Key, KeyedUnless, Unkeyed, build, name_of, register
@@ -115,6 +117,20 @@ class EvaluateStage(Stage, HeldOut):
         if not self.rewards or any(name_of(metric) == MEASURES_REWARDS for metric in self.metrics):
             return self.metrics
         return [*self.metrics, build(*MEASURES_REWARDS)]
+
+    def number_names(self) -> list[str]:
+        """Return the names of the numbers that its metrics measure, `METRIC.NUMBER`; patterns where a name is known only
+        when it was measured, as those of a user's metric.
+        """
+        found = []
+        for metric in self.every_metric():
+            declares_all = isinstance(metric, Comparison) and type(metric).__module__.startswith("fgrl.")
+            own = metric.meanings if declares_all else {}
+            called = metric.called if isinstance(metric, Compared) else "*"
+            rewards = self.rewards if isinstance(metric, OfRewards) else ("*",)
+            keys = [pattern.replace("*", reward) for pattern in own for reward in rewards]
+            found += [str(NumberName(called, key)) for key in keys or ("", "*")]
+        return list(dict.fromkeys(found))
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("models", name): (model, "lm") for name, model in self.models.items()}

@@ -93,7 +93,7 @@ def test_a_judge_compares_every_two_models_once_on_each_prompt(tmp_path: Path) -
         ("good", "fair", 8), ("good", "poor", 8), ("fair", "poor", 8),
     ]  # fmt: skip
     assert len((tmp_path / "judgements-elo.jsonl").read_text().splitlines()) == 24
-    assert "elo.good.rating" in means_by_name({"elo": found})
+    assert "good/elo.rating" in means_by_name({"elo": found}, None)
 
 
 def test_who_is_shown_first_depends_on_the_prompt_and_is_balanced() -> None:

@@ -375,7 +375,8 @@ def test_array_jobs_run_what_the_sweep_then_collects(tmp_path: Path) -> None:
         assert text.startswith("#!/bin/bash\n#SBATCH")
         command = text.splitlines()[-1]
         for number in range(count, 0, -1):  # in any order
-            done = fgrl(*shell(command, number)[3:], cwd=tmp_path)
+            words = shell(command, number)
+            done = fgrl(*words[words.index("fgrl") + 1 :], cwd=tmp_path)
             assert done.returncode == 0, done.stderr
     assert set(stage_runs(tmp_path / "runs").values()) == {1}
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "stages").glob("*/stage.json")}

@@ -120,7 +120,6 @@ BROKEN = {
     "parameters: {a: {}}\nmethod: grid": ["`value`, `values`"],
     "parameters: {a: {value: 1}}\nmethod: grid\nearly_terminate: {type: hyperband}": ["`min_iter`, or `max_iter` and `s`"],
     "parameters: {a: {min: 0.1, max: 1.0}}\nmethod: grid": ["parameters.a", "uniform has no end"],
-    "parameters: {a: {value: 1}}\nmethod: grid\nmetric: {name: e/measured/x}\nearly_terminate: {type: hyperband, min_iter: 1}": ["logged while training"],
     "parameters: {a: {min: 0.1, max: 1.0}}\nmethod: bayes": ["method: bayes needs `metric`"],
 }  # fmt: skip
 

@@ -147,7 +147,7 @@ def test_the_sweep_is_figure_3() -> None:
     sweep = yaml.safe_load((ROOT / "sweeps" / "rtt_token_weight.yaml").read_text(encoding="utf-8"))
     assert sweep["command"][2] == "recipes/rtt_qwen3.yaml::aon"
     assert sweep["parameters"] == {"stages.policy.algorithm.token_weight": {"values": [0.0, 0.25, 0.5, 0.75, 1.0]}}
-    assert sweep["metric"]["name"] == "averages/measured/instruction_level.policy.average"
+    assert sweep["metric"]["name"] == "averages/instruction_level.average"
     for value in sweep["parameters"]["stages.policy.algorithm.token_weight"]["values"]:
         point = load(FOUND["rtt_qwen3_aon"], [f"stages.policy.algorithm.token_weight={value}"])
         assert point.stages["policy"].algorithm.token_weight == value

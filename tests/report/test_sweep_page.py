@@ -27,7 +27,7 @@ def point(number: int, parameters: dict[str, Any], mean: float | None, **more: A
 
 def record(points: list[PointRecord], varied: list[str], **more: Any) -> SweepRecord:
     return SweepRecord(
-        id="s-12345678", name="s", recipe="r.yaml", method="grid", metric="evaluate/measured/rule.policy.kept",
+        id="s-12345678", name="s", recipe="r.yaml", method="grid", metric="evaluate/rule.kept",
         varied=varied, threads=1, started="2026-05-01T09:30:00Z", points=points, **more,
     )  # fmt: skip
 

@@ -78,7 +78,7 @@ def test_a_mean_of_several_numbers_each_on_the_scale_of_the_others(tmp_path: Pat
         ("base", pytest.approx(0.25)),
         ("policy", pytest.approx(0.45)),
     ]
-    assert written["measured"]["trivia_qa.policy.average"] == pytest.approx(0.45)
+    assert written["measured"]["trivia_qa.average"] == pytest.approx(0.45)
 
 
 def test_numbers_of_different_evaluations_vary_independently(tmp_path: Path) -> None:

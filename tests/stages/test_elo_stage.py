@@ -237,7 +237,7 @@ def test_a_grid_is_decided_by_elo_and_the_models_are_rated(tmp_path: Path, stead
     assert done.exit_code == 0, done.output + str(done.exception)
     (record,) = (tmp_path / "runs" / "stages").glob("sft-*/stage.json")
     summary = json.loads(record.read_text())["summary"]
-    rates = {name: summary["measured"][f"elo.{name}.win_rate"] for name in ("base", "slow", "fast")}
+    rates = {name: summary["measured"][f"{name}/elo.win_rate"] for name in ("base", "slow", "fast")}
     assert summary["chosen"] == max(("slow", "fast"), key=lambda name: rates[name])
     # the faster one won every game: its rating is missing, which is said, and the other candidate is chosen
     again = fgrl("run", recipe, *runs, "--only", "sft", "stages.sft.best.number=elo.rating")

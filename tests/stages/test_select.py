@@ -63,7 +63,7 @@ def test_the_product_is_the_best_candidate_and_later_stages_use_it(tmp_path: Pat
     path = write(tmp_path, tiny_model_dir)
     loaded, folders, invocation = ran(path)
     summary = json.loads((folders["chosen"] / "stage.json").read_text())["summary"]
-    values = {name: summary["measured"][f"kl.{name}.sum"] for name in ("base", "early", "late")}
+    values = {name: summary["measured"][f"{name}/kl.sum"] for name in ("base", "early", "late")}
     assert values["base"] == 0 < min(values["early"], values["late"])
     chosen = max(values, key=lambda name: values[name])
     assert (summary["chosen"], summary["number"], summary["value"]) == (chosen, "kl.sum", values[chosen])

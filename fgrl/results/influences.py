@@ -15,8 +15,6 @@ from fgrl.results.sweep_records import SweepRecord, mean_of
 
 LEAST = 8
 """Points below which nothing is said."""
-SECONDS = "seconds"
-"""What a point's stages took, beside its parameters."""
 
 
 class Influence(NamedTuple):
@@ -34,19 +32,12 @@ def influences(record: SweepRecord) -> list[Influence]:
     """
     points = record.ranked
     numbers = np.array([mean_of([point]) for point in points])
-    if len(points) < LEAST or np.ptp(numbers) == 0:
-        return []
     columns: dict[str, list[Any]] = {
         name: [point.parameters.get(name) for point in points] for name in record.varied if name != "seed"
     }
-    columns[SECONDS] = [point.seconds for point in points]
-    numeric = {
-        name: values
-        for name, values in columns.items()
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        and len(set(values)) > 1
-    }
-    if not numeric:
+    columns["seconds"] = [point.seconds for point in points]
+    numeric = {name: own for name, own in columns.items() if {*map(type, own)} <= {int, float} and len(set(own)) > 1}
+    if len(points) < LEAST or np.ptp(numbers) == 0 or not numeric:
         return []
     from sklearn.ensemble import RandomForestRegressor  # slow to import
 

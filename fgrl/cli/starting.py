@@ -12,6 +12,7 @@ from fgrl.cli.shared import AsJson, WrongWord, echo, emit
 from fgrl.errors import UsageError
 
 files = lazy.load("fgrl.files")
+kinds = lazy.load("fgrl.kinds")
 recipes = lazy.load("fgrl.recipe")
 registry = lazy.load("fgrl.registry")
 shipped = lazy.load("fgrl.recipe.shipped")
@@ -113,9 +114,10 @@ def init(
     written = {output: draft.text, **draft.files, **{path: shipped.prompt(path.name) for path in copied}}
     for path, text in written.items():
         files.write_text(path, text)
-    stages = list(recipes.load(output).stages)
+    recipe = recipes.load(output)
+    stages, graph = recipe.stages, recipe.graph()
     if as_json:
-        emit({"files": [str(path) for path in written], "stages": stages, "assumptions": draft.assumptions})
+        emit({"files": [str(path) for path in written], "stages": list(stages), "assumptions": draft.assumptions})
         return
     for line in draft.assumptions:
         echo(f"- {line}")
@@ -125,9 +127,9 @@ def init(
         )
         echo(f"{path}: {what}")
     echo(f"{output}: a recipe with the stages {', '.join(stages)}\n")
-    echo(
-        f"fgrl inspect {output}    shows rows as the model sees them\nfgrl plan {output}       what would run\nfgrl run {output}        runs it"
-    )
+    if any(isinstance(stage, kinds.Inspectable) and not graph[name] for name, stage in stages.items()):
+        echo(f"fgrl inspect {output}    shows rows as the model sees them")
+    echo(f"fgrl plan {output}       what would run\nfgrl run {output}        runs it")
 
 
 def _pairs(columns: str | None) -> dict[str, str]:

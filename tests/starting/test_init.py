@@ -93,6 +93,8 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, steady_mode
     for line in written.output.splitlines():
         if line.startswith("- "):
             assert line in " ".join(part.strip(" #") for part in text.splitlines()), "each assumption is a comment, too"
+    shown = CliRunner().invoke(cli.app, ["inspect", str(recipe), "-n", "1", "--runs", str(tmp_path / "none")])
+    assert (shown.exit_code == 0) == ("fgrl inspect" in written.output), shown.output
     summary = execute(load(recipe), tmp_path / "runs", Options(limit=4), Console(quiet=True))
     assert summary.exit == 0, summary
     if kind in SEVERAL:

@@ -33,6 +33,7 @@ from fgrl.visible import quantity
 if TYPE_CHECKING:
     from fgrl.pipeline import Plan
     from fgrl.recipe import Recipe
+kinds = lazy.load("fgrl.kinds")
 preconditions = lazy.load("fgrl.pipeline.preconditions")
 shapes = lazy.load("fgrl.models.shapes")
 specs = lazy.load("fgrl.specs")
@@ -162,7 +163,7 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
     for name, estimate in estimates.items():
         for line in estimate_lines(estimate):
             echo(f"  {name}: {line}")
-    for line in _together(estimates):
+    for line in _together(plan, estimates):
         echo(f"  together: {line}")
     if missing_configs := unknown_models(plan):
         commands = "; ".join(f"hf download {name} config.json" for name in missing_configs)
@@ -183,9 +184,15 @@ def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
     return [f"{topic}: {texts.get(topic, as_text)(value)}" for topic, value in estimate.items()]
 
 
-def _together(estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _together(plan: Plan, estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the sum of the calls of all stages, where several make some."""
-    calls = [estimate["calls"] for estimate in estimates.values() if "calls" in estimate]
+    asking = {
+        stage.name
+        for stage in plan.stages
+        if any(isinstance(part, kinds.Client) for _, part in registry.walk(stage.stage))
+    }
+    unknown = [{"unknown": ""} for name, estimate in estimates.items() if name in asking and "after" in estimate]
+    calls = [estimate["calls"] for estimate in estimates.values() if "calls" in estimate] + unknown
     counted = [one for one in calls if "calls" in one]
     bounded = sum(one["at most"] for one in calls if "at most" in one)
     open_ = len([one for one in calls if "unknown" in one and "at most" not in one])

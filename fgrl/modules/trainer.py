@@ -196,6 +196,11 @@ class OnlineSettings(TrainSettings):
     checkpoint_every: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000_000)
     """Rollouts between checkpoints."""
 
+    def warnings(self) -> list[str]:
+        both = self.iterations is not None and "epochs" in self.model_fields_set
+        ignored = ["train.epochs: ignored, because train.iterations is set: remove one of them"] * both
+        return [*super().warnings(), *ignored]
+
 
 def schedule(settings: TrainSettings, steps: int) -> Callable[[float], float]:
     """Factor of the peak learning rate after so many of `steps` optimizer steps."""

@@ -41,6 +41,8 @@ class CriterionRules:
                 rule = build(Verifier, dict(criterion.check))
             except Problems as wrong:
                 problems = "\n".join(map(str, wrong.problems))
+                if "unknown verifier" in problems:
+                    problems += "\n    = a verifier of your own is known once the recipe names its file in `imports`"
                 raise DataError(f"sample {owner}, criterion {criterion.text!r}: {problems}") from None
             rule.setup(self._run)
             self._built[key] = rule

@@ -19,6 +19,7 @@ from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table_reader import TableReader
 from fgrl.data.hub import Hub
 from fgrl.data.row import BadRow, Row
+from fgrl.data.row_reader import RowReader
 from fgrl.data.text_file import check_csv, parse_row, read_text
 from fgrl.errors import DataError, FgrlError, NotYet, Unavailable, UserCodeError
 from fgrl.kinds import Metric, Reader, Reward, Stage
@@ -33,7 +34,7 @@ tokenizers = lazy.load("tokenizers")
 
 Rows = list[Sample | Pair]
 FIRST = 50
-"""Rows that are looked at."""
+"""Rows of larger files that are looked at."""
 FEWEST_BYTES = 2
 """Bytes of a token on average at least: only longer prompts can be beyond their limit, and need the tokenizer."""
 SMALL = 2**20
@@ -61,7 +62,7 @@ def look(stages: Mapping[str, Stage]) -> Look:
         for path, part, prompts in _answering(stage):
             rows = _known(prompts, seen)
             samples = [] if isinstance(rows, FgrlError) else [row for row in rows if isinstance(row, Sample)]
-            if samples and (problem := _unmet(part, samples)):
+            if samples and (problem := _unmet(part, samples, prompts)):
                 found.append((f"stages.{name}.{dotted(path)}", problem))
         field = "prompts" if hasattr(stage, "prompts") else "data"
         reader = getattr(stage, field, None)
@@ -90,8 +91,6 @@ def _known(reader: Reader, seen: dict[str, Rows | FgrlError]) -> Rows | FgrlErro
     if key not in seen:
         try:
             seen[key] = _first(reader)
-        except BadRow as problem:
-            seen[key] = DataError(str(problem))
         except DataError as problem:
             seen[key] = problem
         except NotYet:
@@ -102,12 +101,18 @@ def _known(reader: Reader, seen: dict[str, Rows | FgrlError]) -> Rows | FgrlErro
 def _first(reader: Reader) -> Rows:
     if is_cheap(reader, SMALL):
         pairs = getattr(reader, "format", "") == "preference"
-        return list(islice(reader.pairs() if pairs else reader.read(), FIRST)) if not _holds_pairs(reader) else []
+        return list(reader.pairs() if pairs else reader.read()) if not _holds_pairs(reader) else []
     if not isinstance(reader, TableReader) or not (rows := _rows(reader)):
         return []
     converter = Converter(_file(reader), cast("Format", vars(reader)["format"]), reader.columns, rows[0])
     convert = converter.pair if converter.form == "preference" else converter.sample
-    return [convert(row, number) for number, row in enumerate(rows)]
+    found: Rows = []
+    try:
+        for number, row in enumerate(rows):
+            found.append(convert(row, number))
+    except BadRow as problem:
+        raise DataError(f"{_file(reader)}: row {len(found) + 1}: {problem}") from None
+    return found
 
 
 def _rows(reader: TableReader) -> list[Row]:
@@ -157,12 +162,27 @@ def _answering(part: Settings, path: tuple[Any, ...] = ()) -> Iterator[tuple[tup
                     yield (*path, *where, field, *([] if key is None else [key])), item, prompts
 
 
-def _unmet(part: Metric | Reward, samples: Sequence[Sample]) -> FgrlError | None:
+def _unmet(part: Metric | Reward, samples: Sequence[Sample], prompts: Reader) -> FgrlError | None:
+    """Return why a part of the recipe cannot be asked about these prompts, with the place of the first such prompt."""
     try:
         part.check_prompts(samples)
-    except (DataError, UserCodeError, Unavailable) as problem:
+    except (UserCodeError, Unavailable) as problem:
+        return problem
+    except DataError as problem:
+        if len(samples) > 1:
+            alone = ((number, _unmet(part, [sample], prompts)) for number, sample in enumerate(samples))
+            number, first = next(((number, error) for number, error in alone if error is not None), (0, problem))
+            return DataError(f"{_place(prompts, number, len(samples))}{first}")
         return problem
     return None
+
+
+def _place(reader: Reader, number: int, rows: int) -> str:
+    """Return file and line of a row, as the start of a message; empty where the rows are not those of one file."""
+    if not (isinstance(reader, RowReader) and is_cheap(reader, SMALL)):
+        return ""
+    where, _rows, numbers = reader.opened()
+    return f"{reader.place(where, numbers[number])}: " if len(numbers) == rows else ""
 
 
 def _tokenizer(stage: Stage) -> Any:

@@ -15,6 +15,7 @@ from pipeline_helpers import environment
 from typer.testing import CliRunner
 
 from fgrl import cli, errors, pipeline
+from fgrl.cli import checking
 from fgrl.pipeline import preconditions
 from fgrl.recipe import load
 from fgrl.recipe.tracking import Wandb
@@ -93,6 +94,8 @@ def test_a_wrong_rule_in_the_rows(recipe: Path) -> None:
     told = refused(recipe, 3)
     assert 'unknown verifier "punctuation:no_coma"' in told
     assert 'did you mean "punctuation:no_comma"?' in told
+    assert f"fgrl: data: stages.policy.reward: {recipe.parent / 'rows.jsonl'}:4: sample 3" in told
+    assert "a verifier of your own is known once the recipe names its file in `imports`" in told
 
 
 def test_a_key_that_is_not_set(recipe: Path) -> None:
@@ -210,3 +213,17 @@ def test_a_sandbox_that_is_weak_is_missing_for_the_small_recipes(
     done = CliRunner().invoke(cli.app, ["doctor", "--runs", str(tmp_path)])
     assert done.exit_code == 1
     assert "! code from data runs only in a sandbox; strong is required" in done.output
+
+
+def test_iterations_beside_epochs_are_not_passed_over_in_silence(recipe: Path) -> None:
+    for words, warned in (([], False), (["stages.policy.train.epochs=2"], True)):
+        said = CliRunner().invoke(cli.app, ["validate", str(recipe), *words]).output
+        assert ("train.epochs: ignored, because train.iterations is set" in said) == warned
+
+
+def test_calls_that_are_known_later_are_named_in_the_sum(recipe: Path) -> None:
+    plan = pipeline.plan(load(recipe, [judged(recipe)]), recipe.parent / "runs")
+    counted = {"calls": 700, "prompt tokens": 1, "completion tokens": 1, "usd": 0.0, "cached": 0}
+    (line,) = checking._together(plan, {"sft": {"calls": counted}, "policy": {"after": "sft"}})
+    assert line == "calls: at most 700 to make, no charge, and those of 1 stage whose number is not known"
+    assert checking._together(plan, {"sft": {"after": "policy"}, "policy": {"calls": counted}}) == []

@@ -60,7 +60,9 @@ def test_rows_that_fit_are_no_problem(tmp_path: Path, tiny_model_dir: Path) -> N
     [
         (lines(ROWS), {"more": ", columns: {prompt: question}"}, 'stages.policy.prompts: {rows}: no column "question"'),
         (lines(ROWS), {"more": ", columns: {reference: answer}"}, "stages.policy.reward: "),
-        (lines(ROWS), {"more": ", columns: {meta: [answer]}"}, "stages.evaluate.metrics[0]: exact_match: prompt '0' has no reference"),
+        (lines(ROWS), {"more": ", columns: {meta: [answer]}"}, "stages.evaluate.metrics[0]: {rows}:1: exact_match: prompt '0' has no reference"),
+        ("\n" + lines([*ROWS * 9, {"prompt": None}]), {}, "stages.policy.prompts: {rows}:56: "),
+        (lines([*ROWS, {"prompt": float("nan")}]), {}, "stages.policy.prompts: {rows}:7: "),
         (lines(ROWS[:1]) + "{broken", {}, "stages.policy.prompts: {rows}:2:2: not valid JSON"),
         (lines([*ROWS, {**ROWS[0], "prompt": 7}]), {}, "stages.policy.prompts: {rows}:7: "),
         (lines(ROWS), {"more": GOOD + ", skip: 6"}, "stages.policy.prompts: {rows}: `skip: 6` leaves none of 6 rows"),
@@ -90,6 +92,13 @@ def test_csv_and_large_files_are_looked_at_too(
     monkeypatch.setattr(first_rows, "SMALL", 10)
     large = written(tmp_path, tiny_model_dir, lines(ROWS), more=", columns: {prompt: question}")
     assert any('no column "question"' in str(error) for _place, error in first_rows.look(load(large).stages).problems)
+
+
+def test_a_row_of_a_csv_file_is_named(tmp_path: Path, tiny_model_dir: Path) -> None:
+    (tmp_path / "rows.csv").write_text('prompt,answer\nWhy?,so\n"",so\n')
+    csv = written(tmp_path, tiny_model_dir, lines(ROWS), reader="hf, path: csv, files: [rows.csv]")
+    problems = [str(error) for _place, error in first_rows.look(load(csv).stages).problems]
+    assert any(text.startswith(f'{tmp_path / "rows.csv"}: row 2: "prompt" is empty') for text in problems), problems
 
 
 def test_prompts_beyond_their_limit_are_a_warning(tmp_path: Path, tiny_model_dir: Path) -> None:

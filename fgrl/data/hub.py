@@ -75,7 +75,9 @@ class Hub(RowReader):
             return {"revision": self.revision}
 
         def entry(name: str, file: Path) -> bytes:
-            return f"{name}\0{file.stat().st_size}\0".encode() + bytes.fromhex(sha256_of_file(file))
+            return f"{name}\0{file.stat().st_size}\0".encode(errors="surrogateescape") + bytes.fromhex(
+                sha256_of_file(file)
+            )
 
         return {"folder": sha256_of_folder(Path(self.path), entry)}
 

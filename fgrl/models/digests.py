@@ -13,7 +13,7 @@ def digest_of_folder(folder: Path) -> str:
 
     def entry(name: str, file: Path) -> bytes:
         hidden = any(part.startswith(".") for part in name.split("/"))
-        return b"" if hidden else f"{name}\0{digest_of_file(file)}\n".encode()
+        return b"" if hidden else f"{name}\0{digest_of_file(file)}\n".encode(errors="surrogateescape")
 
     return files.sha256_of_folder(folder, entry)
 

@@ -100,7 +100,7 @@ def _backbone(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype, n
 
 def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype) -> nn.Module:
     auto = transformers.AutoModelForCausalLM if kind == "lm" else transformers.AutoModel
-    options: dict[str, Any] = {"dtype": dtype, "attn_implementation": spec.attention_here()}
+    options: dict[str, Any] = {"dtype": dtype, "attn_implementation": spec.attention_here(), "return_dict": True}
     if kind == "lm":
         made = pretrained(transformers.AutoConfig, source.name, revision=source.revision).architectures or []
         if any(

@@ -190,7 +190,7 @@ class _Resolver:
         )  # as OmegaConf escapes
         try:
             value = grammar_visitor.GrammarVisitor(named, called, None).visit(grammar_parser.parse(escaped))
-        except omegaconf.errors.OmegaConfBaseException:
+        except (omegaconf.errors.OmegaConfBaseException, RecursionError):
             hint = f"a recipe knows {_WHAT}; a backslash before ${{ keeps it as text"
             raise _Refused(f"cannot read {shown(text)}", hint) from None
         return value.value if isinstance(value, _Whole) else value

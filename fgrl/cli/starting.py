@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from fgrl.errors import UsageError
 
 files = lazy.load("fgrl.files")
 kinds = lazy.load("fgrl.kinds")
+libraries = lazy.load("fgrl.pipeline.libraries")
 recipes = lazy.load("fgrl.recipe")
 registry = lazy.load("fgrl.registry")
 shipped = lazy.load("fgrl.recipe.shipped")
@@ -27,6 +29,7 @@ Examples:
   fgrl init segment_ppo --data pairs.jsonl --model ./my-model --columns chosen=good_answer,rejected=bad_answer
   fgrl init dpo --data pairs.parquet --model HuggingFaceTB/SmolLM2-135M-Instruct --out recipes/dpo.yaml
   fgrl init ppo --data prompts.jsonl --model smollm2-135m-instruct --system "Answer in one sentence."
+  fgrl init sft --data trl-lib/Capybara --model ./my-model
 
 \b
 sft           rows with a prompt and an answer, or conversations
@@ -38,62 +41,44 @@ rtt           rows with a prompt and a list of demands on the answer: a discrimi
 critic        rows with a prompt, and marked answers if you have some: a model that marks passages, then PPO
 chains        rows with a prompt, an answer and marked passages: chains of rewrites, then SFT and DPO
 
-The recipe lists what was assumed about columns, lengths and sizes. Rows are JSON lines, JSON, CSV or parquet. Without --reward, ppo and
-grpo get rewards.py with a placeholder function.
+The recipe lists what was assumed about columns, lengths and sizes. Rows are JSON lines, JSON, CSV or parquet, or a data set of the hub.
+Without --reward, ppo and grpo get rewards.py with a placeholder reward and a placeholder goal. The model draws eight answers, whose
+lengths decide how long answers may be; with --max-new-tokens it draws none.
 """
 
 
 def init(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help=f"What to train: {', '.join(KINDS)}.", show_default=False)
-    ],
-    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="The rows.", show_default=False)],
-    model: Annotated[
-        str,
-        typer.Option("--model", metavar="MODEL", help="A folder, a hub id, or a packaged model.", show_default=False),
-    ],
-    output: Annotated[
-        Path, typer.Option("--out", "--output", "-o", metavar="FILE", help="The recipe to write.")
-    ] = Path("recipe.yaml"),
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to train: {', '.join(KINDS)}.", show_default=False)],
+    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="The rows; or a hub id, owner/name.", show_default=False)],
+    model: Annotated[str, typer.Option("--model", metavar="MODEL", help="A folder, a hub id, or a packaged model.", show_default=False)],
+    output: Annotated[Path, typer.Option("--out", "--output", "-o", metavar="FILE", help="The recipe to write.")] = Path("recipe.yaml"),
     reward: Annotated[
         str | None, typer.Option("--reward", metavar="FILE.py:FUNCTION", help="The reward function of ppo and grpo.")
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(
-            "--columns",
-            metavar="ROLE=COLUMN,...",
-            help="Columns that are not to be guessed, as in prompt=question,chosen=good_answer.",
-        ),
+        typer.Option("--columns", metavar="ROLE=COLUMN,...", help="Columns that are not to be guessed, as in prompt=question,chosen=good_answer."),
     ] = None,
-    system: Annotated[
-        str | None, typer.Option("--system", metavar="TEXT", help="A system prompt for prompts that have none.")
-    ] = None,
+    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="A system prompt for prompts that have none.")] = None,
     chat_template: Annotated[
-        Path | None,
-        typer.Option("--chat-template", metavar="FILE", help="A chat template (Jinja) for a model without one."),
+        Path | None, typer.Option("--chat-template", metavar="FILE", help="A chat template (Jinja) for a model without one.")
     ] = None,
     gpu: Annotated[
-        bool | None,
-        typer.Option(
-            "--gpu/--no-gpu", help="Sizes for a GPU or without one; default: GPU sizes if this machine has one."
-        ),
+        bool | None, typer.Option("--gpu/--no-gpu", help="Sizes for a GPU or without one; default: GPU sizes if this machine has one.")
     ] = None,
     max_prompt_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-prompt-tokens", metavar="N", min=1, help="Limit of prompts; default: by their counted tokens."
-        ),
+        int | None, typer.Option("--max-prompt-tokens", metavar="N", min=1, help="Limit of prompts; default: by their counted tokens.")
     ] = None,
     max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", min=2, help="Limit of prompt and answer together; default: the same.")
+    ] = None,
+    max_new_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--max-tokens", metavar="N", min=2, help="Limit of prompt and answer together; default: the same."
-        ),
+        typer.Option("--max-new-tokens", metavar="N", min=1, help="Limit of answers; default: by eight answers that the model draws."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write a first recipe for your rows and your model, with its assumptions as comments."""
     if kind not in KINDS:
         raise WrongWord(registry.unknown("kind", kind, KINDS), param_hint="KIND")
@@ -107,9 +92,10 @@ def init(
         raise UsageError(f"--out {output}: no such folder: {output.parent}")
     recipes.know_components()
     request = starting.Request(
-        kind, data, model, output, reward, system, chat_template, gpu, max_prompt_tokens, max_tokens, _pairs(columns)
-    )
-    draft = starting.draft(request)
+        kind, data, model, output, reward, system, chat_template, gpu, max_prompt_tokens, max_tokens, max_new_tokens, _pairs(columns)
+    )  # fmt: skip
+    with libraries.diverted(Path(os.devnull), verbose=False):
+        draft = starting.draft(request)
     copied = [output.parent / name for name in draft.prompts if not files.exists(output.parent / name)]
     written = {output: draft.text, **draft.files, **{path: shipped.prompt(path.name) for path in copied}}
     for path, text in written.items():
@@ -122,10 +108,9 @@ def init(
     for line in draft.assumptions:
         echo(f"- {line}")
     for path in draft.files:
-        what = (
-            "a placeholder reward; replace it by your own" if path.suffix == ".py" else "a prompt that the recipe names"
-        )
-        echo(f"{path}: {what}")
+        echo(f"{path}: a placeholder reward and a placeholder goal; replace them by your own")
+    for path in copied:
+        echo(f"{path}: a prompt that the recipe names; change it as you like")
     echo(f"{output}: a recipe with the stages {', '.join(stages)}\n")
     if any(isinstance(stage, kinds.Inspectable) and not graph[name] for name, stage in stages.items()):
         echo(f"fgrl inspect {output}    shows rows as the model sees them")

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from fgrl import lazy
 from fgrl.data.row import Row
 from fgrl.data.row_reader import RowReader
-from fgrl.data.text_file import check_csv, check_utf8, read_json_rows, with_all_columns
+from fgrl.data.text_file import check_csv, check_utf8, delimiter_of, read_json_rows, with_all_columns
 from fgrl.errors import DataError, Unavailable
 from fgrl.files import has_more_files, sha256_of_file, sha256_of_folder
 from fgrl.registry import File, FolderOrName
@@ -131,6 +131,10 @@ class Hub(RowReader):
         """Further options for the library that loads the data."""
         return {}
 
+    def corrections(self) -> list[str]:
+        """Name the sign between the fields of CSV files where it is no comma: such files were read as one column."""
+        return [f"delimiter {sep}" for sep in self._delimiter().values()]
+
     def is_small_json(self) -> bool:
         """Are the rows in local JSON files, all of them taken, that are small enough to be read at once?"""
         if not self.PLAIN_JSON or self.path != "json" or (self._unless_default("split") or "train") != "train":
@@ -145,11 +149,19 @@ class Hub(RowReader):
         named = [Path(self.path) / name for name in self.data_files if Path(self.path).is_dir()]
         return [file for file in named if file.suffix in (".json", ".jsonl", ".csv") and file.is_file()]
 
+    def _delimiter(self) -> dict[str, str]:
+        """Return the option of the library that loads CSV files whose fields are not separated by commas."""
+        found = [
+            file for file in self._text_files() if (self.path == "csv" or file.suffix == ".csv") and file.is_file()
+        ]
+        sign = "," if not found or "sep" in self.load_options() else delimiter_of(found[0])
+        return {} if sign == "," else {"sep": sign}
+
     def _check_files(self) -> None:
         """Raise `DataError` with the line where a local file is not what it should be."""
         for file in self._text_files():
             if self.path == "csv" or file.suffix == ".csv":
-                check_csv(file, str(self.load_options().get("sep", ",")))
+                check_csv(file, str((self._delimiter() | self.load_options()).get("sep", ",")))
             else:
                 read_json_rows([file])
 
@@ -174,8 +186,9 @@ class Hub(RowReader):
         # the split of files alone is always called train
         split = (self._unless_default("split") or "train") if self.files else self.split
         return datasets.load_dataset(
-            self.path, config, data_files=inside, split=split, revision=self.revision, **self.load_options()
-        )
+            self.path, config, data_files=inside, split=split, revision=self.revision,
+            **self._delimiter(), **self.load_options(),
+        )  # fmt: skip
 
 
 def download(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -18,6 +19,8 @@ from fgrl.data.mistakes import Mistakes
 from fgrl.data.row import Row
 from fgrl.errors import DataError
 
+DELIMITERS = ",;\t|"
+"""Of CSV files, the most usual first."""
 DEEPEST = 100
 """Lists and objects inside each other that JSON may have here: what reads and writes it later recurses."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -134,9 +137,21 @@ def with_all_columns(rows: Sequence[Row]) -> list[Row]:
     return [row if len(row) == len(columns) else {name: row.get(name) for name in columns} for row in rows]
 
 
-def check_csv(path: str | Path, separator: str = ",") -> None:
+def delimiter_of(path: str | Path) -> str:
+    """Return what separates the fields of a CSV file: a comma, or the sign that divides its first lines into an equal
+    number of fields where a comma does not.
+    """
+    for sign in DELIMITERS:
+        with Path(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            counts = {len(row) for row in itertools.islice(csv.reader(file, delimiter=sign), 10) if row}
+        if len(counts) == 1 and counts != {1}:
+            return sign
+    return ","
+
+
+def check_csv(path: str | Path, delimiter: str = ",") -> None:
     """Raise `DataError` for a line of a CSV file that has more or fewer fields than the first."""
-    rows = csv.reader(io.StringIO(read_text(path)), delimiter=separator, strict=True)
+    rows = csv.reader(io.StringIO(read_text(path)), delimiter=delimiter, strict=True)
     columns = None
     try:
         for row in rows:

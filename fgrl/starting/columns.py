@@ -20,13 +20,12 @@ FORMATS: dict[Kind, str] = {
     "critic": "prompts", "ppo": "prompts", "grpo": "prompts", "rtt": "prompts",
 }  # fmt: skip
 ROLES = tuple(name for name in Columns.model_fields if name != "meta")
-
 RUBRIC = ("rubric", "criteria", "constraints", "requirements", "checks")
 MARKS = ("marks", "spans", "highlights", "annotations")
-LOOKED_AT = 1000
-"""Rows that decide what a column holds."""
 MOSTLY = 0.9
 """Share of the values that have to be of a kind; rows with other values do not fit, and are counted later."""
+SHORT = 8
+"""Words of an answer that another answer can be expected to contain."""
 
 
 @dataclass
@@ -51,108 +50,91 @@ def detect(kind: Kind, rows: Sequence[Row], where: str, given: Mapping[str, str]
     table = _Columns(rows, where, kind, given or {})
     if kind in ("rtt", "critic", "chains") and not given and _are_records(rows[0]):
         return Detected("records", assumptions=["the rows are samples as fgrl's own stages and pages write them"])
-    detected = Detected(FORMATS[kind])
-    if FORMATS[kind] == "preference":
-        _of_preferences(table, detected)
-    elif kind in ("sft", "chains"):
-        _of_answers(table, detected, "marks" if kind == "chains" else None)
-    elif kind == "critic" and table.pick("marks", MARKS, table.is_list):
-        detected.form = "sft"
-        _of_answers(table, detected, "marks")
-    else:
-        _of_prompts(table, detected)
+    form = "sft" if kind == "critic" and table.pick("marks", MARKS, _is_list) else FORMATS[kind]
+    detected = {"preference": _of_preferences, "sft": _of_answers, "prompts": _of_prompts}[form](table)
     if "id" in table.given:
         detected.columns["id"] = table.given["id"]
     return detected
 
 
-def _are_records(row: Row) -> bool:
-    return {"prompt", "id"} <= row.keys() <= Sample.model_fields.keys() and not {"responses", "rubric"}.isdisjoint(row)
-
-
-def _of_answers(table: _Columns, detected: Detected, marks: str | None = None) -> None:
-    conversation = table.pick("messages", columns("messages"), table.is_conversation)
-    prompt = table.pick("prompt", columns("prompt"), table.is_prompt, without=columns("response"))
-    answer = table.pick("response", columns("response"), table.is_prompt, without=(prompt or "",))
+def _of_answers(table: _Columns) -> Detected:
+    conversation = table.pick("messages", columns("messages"), _is_conversation)
+    prompt = table.pick("prompt", columns("prompt"), _is_prompt, without=columns("response"))
+    answer = table.pick("response", columns("response"), _is_prompt, without=(prompt or "",))
     if prompt and answer:
-        detected.columns = {"prompt": prompt, "response": answer}
-        detected.reference = answer if table.is_text(answer) else None
+        chosen = {"prompt": prompt, "response": answer}
         if conversation:
-            table.said.append(
-                f'column "{conversation}" is a whole conversation and is not read; to use it: columns: {{messages: {conversation}}}'
-            )
+            unread = f'column "{conversation}" is a whole conversation and is not read; to use it: columns: {{messages: {conversation}}}'
+            table.said.append(unread)
     elif conversation:
-        detected.columns = {"messages": conversation}
+        chosen = {"messages": conversation}
     else:
-        raise table.none_fits(
-            "a prompt and an answer, or a list of messages {role, content} that ends with an answer",
-            "prompt",
-            "response",
-        )
-    if marks:
-        marked = table.pick("marks", MARKS, table.is_list)
+        wanted = "a prompt and an answer, or a list of messages {role, content} that ends with an answer"
+        raise table.none_fits(wanted, "prompt", "response")
+    if table.kind in ("chains", "critic"):
+        marked = table.pick("marks", MARKS, _is_list)
         if marked is None:
-            raise table.none_fits(
-                "a list of marked passages of the answer, [start, end, label] or {text, label}, beside prompt and answer",
-                "marks",
-            )
-        detected.columns["marks"] = marked
-    detected.assumptions = table.notes(detected.columns)
+            wanted = "a list of marked passages of the answer, [start, end, label] or {text, label}, beside prompt and answer"
+            raise table.none_fits(wanted, "marks")
+        chosen["marks"] = marked
+    learned = table.kind == "sft" and "response" in chosen and table.mostly(chosen["response"], _is_text)
+    return Detected("sft", chosen, chosen["response"] if learned else None, table.notes(chosen))
 
 
-def _of_preferences(table: _Columns, detected: Detected) -> None:
-    chosen = table.pick("chosen", columns("chosen"), table.is_prompt)
-    rejected = table.pick("rejected", columns("rejected"), table.is_prompt)
-    if not chosen or not rejected:
-        if table.has("label", "completion") and not chosen:
-            raise table.none_fits(
-                "a preferred and a rejected answer; single answers with a label are not pairs, and no algorithm here reads them"
-            )
-        raise table.none_fits("a preferred and a rejected answer to the same prompt", "chosen", "rejected")
-    prompt = table.pick("prompt", columns("prompt"), table.is_prompt, without=(chosen, rejected))
-    detected.columns = ({"prompt": prompt} if prompt else {}) | {"chosen": chosen, "rejected": rejected}
-    detected.assumptions = table.notes(detected.columns)
-    if not prompt:
-        detected.assumptions.append(
-            f'there is no column of prompts: "{chosen}" and "{rejected}" begin with the same prompt'
+def _of_preferences(table: _Columns) -> Detected:
+    chosen = table.pick("chosen", columns("chosen"), _is_prompt)
+    rejected = table.pick("rejected", columns("rejected"), _is_prompt)
+    if not chosen and {"label", "completion"} <= {*table.names}:
+        raise table.none_fits(
+            "a preferred and a rejected answer; single answers with a label are not pairs, and no algorithm here reads them"
         )
+    if not chosen or not rejected:
+        raise table.none_fits("a preferred and a rejected answer to the same prompt", "chosen", "rejected")
+    prompt = table.pick("prompt", columns("prompt"), _is_prompt, without=(chosen, rejected))
+    if not prompt:
+        table.said.append(f'there is no column of prompts: "{chosen}" and "{rejected}" begin with the same prompt')
+    found = ({"prompt": prompt} if prompt else {}) | {"chosen": chosen, "rejected": rejected}
+    return Detected("preference", found, None, table.notes(found))
 
 
-def _of_prompts(table: _Columns, detected: Detected) -> None:
-    prompt = table.pick("prompt", columns("prompt"), table.is_prompt, without=columns("response"))
-    conversation = table.pick("messages", columns("messages"), table.is_messages)
-    chosen = table.pick("chosen", columns("chosen"), table.is_conversation)
-    if prompt:
-        detected.columns = {"prompt": prompt}
-    elif conversation:
-        detected.columns = {"messages": conversation}
-    elif chosen:
-        detected.columns = {"chosen": chosen}
-    elif len(only := [name for name in table.names if table.is_text(name) and name not in columns("response")]) == 1:
-        detected.columns = {"prompt": only[0]}
-        table.said.append(f'"{only[0]}" is the only column of text, so it is taken for the prompts')
+def _of_prompts(table: _Columns) -> Detected:
+    found: dict[str, Any]
+    texts = [name for name in table.names if table.mostly(name, _is_text) and name not in columns("response")]
+    if prompt := table.pick("prompt", columns("prompt"), _is_prompt, without=columns("response")):
+        found = {"prompt": prompt}
+    elif conversation := table.pick("messages", columns("messages"), _are_messages):
+        found = {"messages": conversation}
+    elif chosen := table.pick("chosen", columns("chosen"), _is_conversation):
+        found = {"chosen": chosen}
+    elif len(texts) == 1:
+        found = {"prompt": texts[0]}
+        table.said.append(f'"{texts[0]}" is the only column of text, so it is taken for the prompts')
     else:
         raise table.none_fits("a prompt: a text or a list of messages {role, content}", "prompt")
     if table.kind == "rtt":
-        rubric = table.pick("rubric", RUBRIC, table.is_list)
+        rubric = table.pick("rubric", RUBRIC, _is_list)
         if rubric is None:
-            raise table.none_fits(
-                "a list of demands on the answer, each a text or {text, check}, beside the prompt", "rubric"
-            )
-        detected.columns["rubric"] = rubric
-    read = next(iter(detected.columns.values()))
+            wanted = "a list of demands on the answer, each a text or {text, check}, beside the prompt"
+            raise table.none_fits(wanted, "rubric")
+        found["rubric"] = rubric
+    answer, (read, *_more) = None, found.values()
     more = [name for name in table.names if name != read and name not in ("id", "prompt_id") and name.isidentifier()]
-    detected.assumptions = table.notes(detected.columns)
+    if table.kind in ("ppo", "grpo"):
+        answer = table.pick("reference", columns("response"), _is_short, without=(read,), share=1)
+        if answer:
+            table.said.append(f'"{answer}" has short answers: the goal is that an answer contains the one of its row')
+    detected = Detected("prompts", found, answer, table.notes(found))
     if more and table.kind in ("ppo", "grpo"):
-        detected.columns["meta"] = more
+        found["meta"] = more
         detected.assumptions.append(f"the reward function gets these columns as arguments: {', '.join(more)}")
+    return detected
 
 
 class _Columns:
     """The columns of a table."""
 
     def __init__(self, rows: Sequence[Row], where: str, kind: Kind, given: Mapping[str, str]) -> None:
-        self.rows, self.where, self.kind, self.given = rows[:LOOKED_AT], where, kind, given
+        self.rows, self.where, self.kind, self.given = rows, where, kind, given
         self.names = list(dict.fromkeys(name for row in self.rows for name in row))
         for role, name in given.items():
             if role not in ROLES:
@@ -162,12 +144,9 @@ class _Columns:
         self.said: list[str] = []
         self._others: dict[str, list[str]] = {}
 
-    def has(self, *names: str) -> bool:
-        return all(name in self.names for name in names)
-
     def pick(
-        self, role: str, usual: Sequence[str], fits: Callable[[str], bool], without: Sequence[str] = ()
-    ) -> str | None:
+        self, role: str, usual: Sequence[str], fits: Callable[[Any], bool], without: Sequence[str] = (), share: float = MOSTLY
+    ) -> str | None:  # fmt: skip
         """Return the first of the usual names that a column has and whose values fit; the others are remembered for the
         notes. A column that was given is taken as it is.
         """
@@ -176,27 +155,25 @@ class _Columns:
         if role in ("prompt", "messages") and not {"prompt", "messages"}.isdisjoint(self.given):
             return None
         by_name = {name.lower().replace("-", "_").replace(" ", "_"): name for name in self.names}
-        fitting = [by_name[name] for name in usual if name in by_name and by_name[name] not in without]
-        fitting = [name for name in fitting if fits(name)]
+        usual = [by_name[name] for name in usual if name in by_name and by_name[name] not in without]
+        fitting = [name for name in usual if self.mostly(name, fits, share)]
         self._others[role] = fitting[1:]
         return fitting[0] if fitting else None
 
     def notes(self, columns: Mapping[str, Any]) -> list[str]:
         """Name the columns that were chosen, and the alternatives."""
-        taken = ", ".join(f'{role} from "{name}"' for role, name in columns.items())
-        notes = [f"columns: {taken}"]
+        notes = ["columns: " + ", ".join(f'{role} from "{name}"' for role, name in columns.items())]
         for role, name in columns.items():
             others = [other for other in self._others.get(role, []) if other not in columns.values()]
             if others:
                 quoted = ", ".join(f'"{other}"' for other in others)
-                notes.append(
-                    f'the {role} could also be {quoted}: "{name}" was taken; to change it: columns: {{{role}: {others[0]}}}'
-                )
+                change = f"columns: {{{role}: {others[0]}}}"
+                notes.append(f'the {role} could also be {quoted}: "{name}" was taken; to change it: {change}')
         return notes + self.said
 
     def none_fits(self, wanted: str, *roles: str) -> DataError:
         """Return the error that no column fits what is wanted. roles: those that `--columns` can name."""
-        shared = [name for name in self.names if self._is_share_gpt(name)]
+        shared = [name for name in self.names if self.mostly(name, _is_share_gpt)]
         hint = f"; name the columns: --columns {','.join(f'{role}=COLUMN' for role in roles)}" if roles else ""
         if shared:
             hint = f'; the messages of "{shared[0]}" are {{from, value}}: write them as {{role, content}}, with the roles user and assistant'
@@ -204,44 +181,23 @@ class _Columns:
             f"{self.where}: no columns for {self.kind}, which needs {wanted}{hint}.\nIts first row:\n{preview(self.rows[0])}"
         )
 
-    def is_text(self, name: str) -> bool:
-        """Texts that are not all blank, in nearly all rows that have a value."""
-        return self._mostly(name, _is_text) and any(_is_text(value) and value.strip() for value in self._values(name))
-
-    def is_messages(self, name: str) -> bool:
-        return self._mostly(name, _are_messages)
-
-    def is_list(self, name: str) -> bool:
-        return self._mostly(name, lambda value: isinstance(value, list))
-
-    def is_prompt(self, name: str) -> bool:
-        return self.is_text(name) or self.is_messages(name)
-
-    def is_conversation(self, name: str) -> bool:
-        """Messages that end with an answer."""
-        return self._mostly(name, lambda value: _are_messages(value) and value[-1]["role"] == "assistant")
-
-    def _is_share_gpt(self, name: str) -> bool:
-        return self._mostly(
-            name,
-            lambda value: (
-                isinstance(value, list)
-                and value
-                and isinstance(value[0], dict)
-                and {"from", "value"} <= value[0].keys()
-            ),
-        )
-
-    def _mostly(self, name: str, fits: Callable[[Any], Any]) -> bool:
-        values = self._values(name)
-        return bool(values) and sum(bool(fits(value)) for value in values) >= MOSTLY * len(values)
-
-    def _values(self, name: str) -> list[Any]:
-        return [row[name] for row in self.rows if row.get(name) is not None]
+    def mostly(self, name: str, fits: Callable[[Any], bool], share: float = MOSTLY) -> bool:
+        """Return True if nearly all values of a column fit; blank texts do not count."""
+        values = [row[name] for row in self.rows if row.get(name) is not None]
+        values = [value for value in values if not isinstance(value, str) or value.strip()]
+        return bool(values) and sum(fits(value) for value in values) >= share * len(values)
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str) and len(value.split()) <= SHORT
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
 
 
 def _are_messages(value: Any) -> bool:
@@ -253,3 +209,22 @@ def _are_messages(value: Any) -> bool:
             for turn in value
         )
     )
+
+
+def _is_prompt(value: Any) -> bool:
+    return _is_text(value) or _are_messages(value)
+
+
+def _is_conversation(value: Any) -> bool:
+    """Messages that end with an answer."""
+    return _are_messages(value) and value[-1]["role"] == "assistant"
+
+
+def _is_share_gpt(value: Any) -> bool:
+    return (
+        isinstance(value, list) and bool(value) and isinstance(value[0], dict) and {"from", "value"} <= value[0].keys()
+    )
+
+
+def _are_records(row: Row) -> bool:
+    return {"prompt", "id"} <= row.keys() <= Sample.model_fields.keys() and not {"responses", "rubric"}.isdisjoint(row)

@@ -15,8 +15,8 @@ from fgrl.specs import MODEL_FILES, ModelSpec
 from fgrl.starting import rewarded
 from fgrl.starting.columns import Kind, detect
 from fgrl.starting.rows import Table, beside, read_all, read_table
-from fgrl.starting.sizes import Counter, Lengths, sizes
-from fgrl.starting.templates import filled, flow
+from fgrl.starting.sizes import DRAWN, Counter, Lengths, drawn, prompt_limit, rounded_up, sizes
+from fgrl.starting.templates import HERE, filled, flow, numbers
 from fgrl.types import Sample
 
 torch = lazy.load("torch")
@@ -47,6 +47,8 @@ class Request:
     """The limit of prompts; None: chosen by the lengths that were counted."""
     max_tokens: int | None = None
     """The limit of prompt and answer together, where the rows have answers; None: chosen."""
+    max_new_tokens: int | None = None
+    """The limit of answers that models draw; None: chosen by the lengths of a few that the model draws."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns by role that need no guess."""
 
@@ -77,11 +79,17 @@ def draft(request: Request) -> Draft:
     # 3. the samples that the recipe's reader makes of them
     shape = {"format": found.form, "columns": found.columns, "system": request.system, "shuffle_seed": 0}
     shape = {name: value for name, value in shape.items() if value not in (None, {})}
-    rows, bad, omitted = read_all(table.reader | shape, found.form, len(table.rows))
+    rows, bad, omitted = read_all(table.reader | shape, table.count)
     if len(rows) < FEWEST:
         raise DataError(f"{request.data}: {len(rows)} rows fit, and at least {FEWEST} are needed to hold some out")
-    # 4. their lengths, 5. the sizes that follow
-    counter = Counter(_spec(request))
+    if kind == "chains" and not _marked(rows, below=0):
+        raise DataError(f"{request.data}: no answer has a marked passage with a label below 0, which a chain addresses")
+    by_token, returned = False, ""
+    if request.reward:
+        by_token, returned = rewarded.tried(_checked(request.reward), [row for row in rows if isinstance(row, Sample)])
+    # 4. their lengths, those of drawn answers, 5. the sizes that follow
+    spec = _spec(request)
+    counter = Counter(spec)
     prompts, answers = counter.prompts(rows), counter.answers(rows)
     if counter.tokenizer is None and (request.max_prompt_tokens is None or (answers and request.max_tokens is None)):
         needed = "--max-prompt-tokens N" + (" and --max-tokens N (prompt and answer)" if answers else "")
@@ -90,37 +98,42 @@ def draft(request: Request) -> Draft:
             f"be counted, and limits that are too low would cut them. Download the model first, or set limits yourself: {needed}"
         )
     gpu = torch.cuda.is_available() if request.gpu is None else request.gpu
+    machine = "gpu" if gpu else "no_gpu"
+    max_prompt = request.max_prompt_tokens or prompt_limit(prompts)
+    most, drew = max(1, min(numbers()[machine]["most_new_tokens"], counter.positions - 16)), None
+    if request.max_new_tokens is None and counter.tokenizer is not None and kind != "reward_model":
+        drew = drawn(spec, rows, max_prompt, most)
+    learned = answers.most if answers is not None and kind in ("sft", "dpo", "chains") else 0
+    longest = min(most, rounded_up(max(learned, drew[0].longest))) if drew else most
+    new_tokens = request.max_new_tokens or longest
     size = sizes(
-        kind, len(rows), prompts, answers, counter.positions, "gpu" if gpu else "no_gpu", request.max_prompt_tokens, request.max_tokens
-    )  # fmt: skip
+        kind, len(rows), prompts, answers, max_prompt, request.max_tokens, new_tokens, counter.positions, machine
+    )
     repeated = len(rows) - len({repr(row.prompt) for row in rows})
     # 6. what is assumed, and the text
     said = [*found.assumptions, *_about_rows(request, len(rows), bad, omitted, repeated, size)]
-    said += _about_lengths(request, counter.tokenizer, prompts, answers, size)
-    machine = "a GPU: larger batches" if gpu else "no GPU: small batches, few iterations"
-    asked = f"sizes are for {'a GPU' if gpu else 'a machine without a GPU'}"
-    said.append(f"this machine has {machine}" if request.gpu is None else asked)
-    by_token = False
+    said += _about_lengths(request, counter.tokenizer, prompts, answers, drew, size)
+    here = f"this machine has {'a' if gpu else 'no'} GPU, and " if request.gpu is None else ""
+    said.append(f"{here}sizes are for a machine {'with' if gpu else 'without'} a GPU")
     if stub:
-        said.append(f"the reward in {STUB} is a placeholder: replace its function by your own")
+        said.append(f"the reward and the goal in {STUB} are placeholders: replace both functions by your own")
     if request.reward:
-        by_token, text = rewarded.tried(_checked(request.reward), [row for row in rows if isinstance(row, Sample)])
-        said += [text, *(_about_tokens(request, reward) if by_token else [])]
+        said += [returned, *(_about_tokens(request, reward) if by_token else [])]
+    if not (found.reference or stub or kind in ("rtt", "reward_model")):
+        said.append('no goal is known from the rows: fill one in where the recipe says "Your goal"')
     teacher = _needs_teacher(kind, rows)
     if teacher:
         said.append(
             f"{teacher}: vars.teacher is a language model that is asked; set its name, and its key in the environment"
         )
-    if kind == "chains" and not _marked(rows, below=0):
-        raise DataError(f"{request.data}: no answer has a marked passage with a label below 0, which a chain addresses")
     reader = table.reader_beside(folder) | shape | ({"bad_rows": "drop"} if bad else {})
-    if kind == "sft" and found.reference:
+    if found.reference:
         reader["columns"] = {**found.columns, "reference": found.reference}
-    metric = "exact_match" if answers is not None and answers.most <= 8 else "rouge"
     text = filled(
-        kind, data=request.data.name, assumptions=said, model=model, reward=reward, by_token=by_token,
+        kind, data=request.data.name, assumptions=said, model=model, reward=reward, by_token=by_token, stub=bool(stub),
         teacher=bool(teacher), repeated=repeated, rows=lambda **more: flow(reader | more),
-        trained_rows=len(rows) + bad - size["held_out"], reference_metric=metric if found.reference else None, **size,
+        trained_rows=len(rows) + bad - size["held_out"], short=answers is None or answers.most <= 8,
+        reference=found.reference, **size,
     )  # fmt: skip
     read = [name for name in PROMPTS if f"prompt: {name}" in text]
     return Draft(text, said, {folder / name: text for name, text in stub.items()}, read)
@@ -159,7 +172,9 @@ def _model(request: Request, folder: Path) -> dict[str, str | None]:
 def _spec(request: Request) -> ModelSpec:
     given = files.expanded(request.model)
     template = None if request.chat_template is None else str(request.chat_template.resolve())
-    return ModelSpec(base=str(given.resolve()) if files.is_folder(given) else request.model, chat_template=template)
+    return ModelSpec(
+        base=str(given.resolve()) if files.is_folder(given) else request.model, dtype="auto", chat_template=template
+    )
 
 
 def _reward(request: Request, table: Table) -> tuple[str, dict[str, str]]:
@@ -223,15 +238,20 @@ def _about_rows(
 
 
 def _about_lengths(
-    request: Request, tokenizer: Any, prompts: Lengths, answers: Lengths | None, size: Mapping[str, Any]
-) -> Iterator[str]:
+    request: Request, tokenizer: Any, prompts: Lengths, answers: Lengths | None, drew: tuple[Lengths, int] | None,
+    size: Mapping[str, Any],
+) -> Iterator[str]:  # fmt: skip
     """Yield the findings about lengths and the chat template, and their consequences."""
     cut = "; longer prompts lose their beginning" if prompts.longest > size["max_prompt"] else ""
     yield f"prompts have {prompts}: max_prompt_tokens {size['max_prompt']}{cut}"
-    if answers is not None:
+    if answers is not None and request.kind != "critic":
         yield f"answers have {answers}: max_tokens {size['max_tokens']} for prompt and answer together"
-    else:
-        yield f"answers are drawn with at most {size['new_tokens']} tokens (max_new_tokens); raise it for longer answers"
+    limit = f"max_new_tokens {size['new_tokens']}"
+    if drew is not None:
+        cut = f"; {drew[1]} of them were cut there" if drew[1] else ""
+        yield f"{DRAWN} answers that the model drew have {drew[0]}: {limit}{cut}"
+    elif request.kind != "reward_model":
+        yield f"answers that models draw end after {size['new_tokens']} tokens ({limit}): none was drawn to see how long they are"
     if request.chat_template is not None:
         yield f"the chat template is {request.chat_template}"
     elif tokenizer is None:
@@ -256,23 +276,5 @@ def _about_tokens(request: Request, reward: str | None) -> Iterator[str]:
 def _stub(columns: Sequence[str]) -> str:
     """Return a file with a placeholder reward. columns: of the data, which the function may take as arguments."""
     names = ", ".join(name for name in columns if name not in ("prompt", "messages"))
-    takes = f"Columns of your data come as keyword arguments, one value per completion: {names}." if names else (
-        "Columns of your data would come as keyword arguments, one value per completion."
-    )  # fmt: skip
-    return f'''"""The reward of the training: replace the function by your own."""
-
-
-def score(completions, **columns):
-    """A number for each completion, higher is better; None leaves a completion out.
-
-    This placeholder likes completions of at most 20 words that end with a full stop.
-    {takes}
-    """
-    return [_score(completion) for completion in completions]
-
-
-def _score(completion):
-    text = completion if isinstance(completion, str) else completion[-1]["content"]
-    words = len(text.split())
-    return float(text.rstrip().endswith(".")) + min(1.0, 20 / max(1, words))
-'''
+    text = (HERE / "rewards.py.txt").read_text(encoding="utf-8")
+    return text.replace("COLUMNS", f": {names}" if names else "")

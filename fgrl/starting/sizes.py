@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from fgrl import lazy
+from fgrl.console import Console
 from fgrl.errors import DataError, Unavailable
-from fgrl.specs import ModelSpec
+from fgrl.kinds import default_engine
+from fgrl.specs import ModelSpec, Sampling
 from fgrl.starting.templates import numbers
 from fgrl.types import Message, Pair, Request, Sample
 
+models = lazy.load("fgrl.models")
 rollouts = lazy.load("fgrl.rollouts")
 shapes = lazy.load("fgrl.models.shapes")
 tokens = lazy.load("fgrl.llm.tokens")
+torch = lazy.load("torch")
 
+DRAWN = 8
+"""Answers whose lengths decide how long answers may be."""
 MEASURED = 2000
 """Rows whose tokens are counted."""
 LONGEST_PROMPT, LONGEST_ROW = 1024, 2048
@@ -36,8 +42,8 @@ class Lengths:
     @classmethod
     def of(cls, counts: Sequence[int]) -> Lengths:
         ordered = sorted(counts)
-        at = [ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.5, 0.95)]
-        return cls(*at, ordered[-1])
+        median, most = (ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.5, 0.95))
+        return cls(median, most, ordered[-1])
 
     def __str__(self) -> str:
         return f"{self.median} tokens in the median, {self.most} at the 95th percentile, {self.longest} at most"
@@ -84,48 +90,57 @@ def rounded_up(tokens: float, to: int = 16) -> int:
     return to * max(1, math.ceil(tokens / to))
 
 
+def prompt_limit(prompts: Lengths) -> int:
+    """Return `max_prompt_tokens` for prompts of such lengths."""
+    return rounded_up(prompts.longest if prompts.longest <= LONGEST_PROMPT else min(prompts.most, LONGEST_PROMPT))
+
+
+def drawn(spec: ModelSpec, rows: Sequence[Sample | Pair], max_prompt: int, most: int) -> tuple[Lengths, int] | None:
+    """Draw an answer to each of a few prompts. Return their lengths in tokens, and the number of those that were cut at
+    `most`; None where the model is not on this machine.
+    """
+    samples = [Sample(id=str(number), prompt=row.prompt) for number, row in enumerate(rows[:DRAWN])]
+    sampling = Sampling(max_new_tokens=most, max_prompt_tokens=max_prompt)
+    with Console().progress(f"answers of {spec.base}, to choose the length limit", len(samples)) as ticker:
+        try:
+            model = models.load(spec).to("cuda" if torch.cuda.is_available() else "cpu")
+        except Unavailable:
+            return None
+        with default_engine().open(model) as drawer:
+            answers = [own for (own,) in rollouts.draw(model, drawer, samples, sampling, 1, seed=0)]
+        ticker.advance(len(samples))
+    return Lengths.of([len(own.ids) for own in answers]), sum(not own.response.finished for own in answers)
+
+
 def sizes(
-    kind: str, count: int, prompts: Lengths, answers: Lengths | None, positions: int, machine: str,
-    max_prompt_tokens: int | None, max_tokens: int | None,
+    kind: str, count: int, prompts: Lengths, answers: Lengths | None, max_prompt: int, max_tokens: int | None,
+    new_tokens: int, positions: int, machine: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the sizes for so many rows of such lengths, by their names in the templates.
 
-    positions: tokens that the model can read. machine: `gpu` or `no_gpu`. max_prompt_tokens, max_tokens: limits that
-    were asked for.
+    positions: tokens that the model can read. machine: `gpu` or `no_gpu`. max_tokens: the limit that was asked for.
     """
     limits = numbers()[machine]
     share = 0.2 if count < 1_000 else 0.1 if count < 10_000 else 0.02
     held_out = round(share * count)
     trained = count - held_out
-    max_prompt = rounded_up(prompts.longest if prompts.longest <= LONGEST_PROMPT else min(prompts.most, LONGEST_PROMPT))
-    max_prompt = max_prompt_tokens or max_prompt
-    rows = {}
-    draws = kind not in ("sft", "dpo", "reward_model", "chains")
+    batch, epochs, max_steps = limits["batch"], 1, None
     if answers is not None:
         chosen = min(max(rounded_up(prompts.longest + answers.longest), max_prompt + 16), LONGEST_ROW, positions)
         max_tokens = max_tokens or chosen
-        batch = next(size for size in (limits["batch"], 16, 8, 4, 2) if size * 10 <= trained or size == 2)
+        max_prompt = min(max_prompt, max_tokens - 16)
+        batch = next(size for size in (batch, 16, 8, 4, 2) if size * 10 <= trained or size == 2)
         epochs = 3 if trained <= 2_000 else 1
         each = (prompts.median + answers.median) * (1 if kind == "sft" else 2)
         most = max(10, limits["tokens"] // (batch * each)) if limits["tokens"] else math.inf
-        steps = epochs * -(-trained // batch)
-        rows = {"batch": batch, "epochs": epochs, "max_steps": most if steps > most else None}
-        if not draws:
-            max_prompt = min(max_prompt, max_tokens - 16)
-    new_tokens = (
-        limits["new_tokens"]
-        if draws
-        else min(rounded_up(answers.most), limits["most_new_tokens"], positions - max_prompt)
-    )
-    if draws:
-        max_prompt = max(1, min(max_prompt, positions - new_tokens))
+        max_steps = most if epochs * -(-trained // batch) > most else None
     responses, wanted = limits["responses"], 8 if kind in IN_GROUPS else 1
-    per_prompt = next(each for each in (1, 2, 4, 8, 16, 32) if each >= wanted and responses // each <= trained)
     return {
-        "held_out": held_out, "share": share, "evaluated": min(held_out, limits["evaluated"]), "max_prompt": max_prompt,
-        "max_tokens": max_tokens, "new_tokens": new_tokens, "responses": responses, "per_prompt": per_prompt,
-        "step": responses if kind == "grpo" else responses // 2, "iterations": limits["iterations"],
-        "batch": 32 if machine == "gpu" else 8, "epochs": None, "max_steps": None, **rows,
+        "held_out": held_out, "share": share, "evaluated": min(held_out, limits["evaluated"]),
+        "max_prompt": max(1, min(max_prompt, positions - new_tokens)), "max_tokens": max_tokens, "new_tokens": new_tokens,
+        "responses": responses, "step": responses if kind == "grpo" else responses // 2, "iterations": limits["iterations"],
+        "per_prompt": next(n for n in (1, 2, 4, 8, 16, 32, 64) if n >= wanted and responses // n <= trained),
+        "batch": batch, "epochs": epochs, "max_steps": max_steps,
     }  # fmt: skip
 
 

@@ -44,8 +44,8 @@ def filled(kind: str, **values: Any) -> str:
 
 
 def _as_comment(lines: Sequence[str]) -> str:
-    style = {"initial_indent": "# - ", "subsequent_indent": "#   "}
-    return "\n".join(textwrap.fill(line, WIDTH, break_long_words=False, **style) for line in lines)
+    wrapper = textwrap.TextWrapper(WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False)
+    return "\n".join(map(wrapper.fill, lines))
 
 
 def flow(value: Any) -> str:

@@ -34,6 +34,7 @@ def test_what_new_writes_passes_its_test_and_explains_itself(tmp_path: Path) -> 
     )  # fmt: skip
     assert style.returncode == 0, style.stdout
     imports = [word for kind in kinds() for word in ("--import", f"my_{kind}.py")]
+    assert '"higher"' in (tmp_path / "my_metric.py").read_text(), "a metric says which side is better"
     for kind in ("segmenter", "stage", "metric"):
         shown = fgrl_here("show", kind, f"my_{kind}", *imports, cwd=tmp_path)
         assert shown.returncode == 0, shown.stderr

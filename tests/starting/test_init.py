@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,17 @@ from wording import said
 
 from fgrl import cli, registry
 from fgrl.console import Console
-from fgrl.errors import DataError, UsageError, UserCodeError
+from fgrl.errors import DataError, Unavailable, UsageError, UserCodeError
 from fgrl.pipeline import Options, execute
 from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import load, shipped
 from fgrl.results import run_folder
 from fgrl.results.concluding import conclude
+from fgrl.rollouts import Generated
 from fgrl.starting import Draft, Request, draft
 from fgrl.starting.columns import detect
 from fgrl.starting.templates import flow
+from fgrl.types import Response
 
 ROWS = 20
 
@@ -78,7 +81,8 @@ def drafted(
     folder: Path, kind: Any, model: Path, rows: list[dict[str, Any]], name: str = "rows.jsonl", **options: Any
 ) -> Draft:
     data = write_rows(folder / name, rows)
-    return draft(Request(kind, data, str(model), folder / "recipe.yaml", gpu=False, **options))
+    limits = {"max_new_tokens": 24} | options
+    return draft(Request(kind, data, str(model), folder / "recipe.yaml", gpu=False, **limits))
 
 
 @pytest.mark.parametrize("kind", list(SHAPES))
@@ -86,10 +90,10 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, steady_mode
     write_rows(tmp_path / "rows.jsonl", [SHAPES[kind](i) for i in range(ROWS)])
     recipe = tmp_path / "recipe.yaml"
     words = ["init", kind, "--data", str(tmp_path / "rows.jsonl"), "--model", str(steady_model_dir), "-o", str(recipe)]
-    written = CliRunner().invoke(cli.app, words)
+    written = CliRunner().invoke(cli.app, [*words, "--max-new-tokens", "24"])
     assert written.exit_code == 0, written.output
     text = recipe.read_text()
-    assert len(text.splitlines()) < (70 if kind in SEVERAL else 60)
+    assert len(text.splitlines()) < (80 if kind in SEVERAL else 60)
     for line in written.output.splitlines():
         if line.startswith("- "):
             assert line in " ".join(part.strip(" #") for part in text.splitlines()), "each assumption is a comment, too"
@@ -104,12 +108,16 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, steady_mode
         metrics = next((tmp_path / "runs" / "stages").glob("evaluate-*")) / "out" / "metrics.json"
         measured = json.loads(metrics.read_text())["metrics"]
         assert {"length", "repetition", "kl"} <= measured.keys()
+        assert {"start", "trained"} <= measured["perplexity"].keys(), "under the model to start from"
     if kind in ("ppo", "grpo"):
         assert (tmp_path / "rewards.py").is_file()
         assert measured["token_reward"]["trained"]["reward"]["mean"] > 0, "the reward is measured on held-out prompts"
+        for model in ("start", "trained"):
+            assert measured["perplexity"][model]["nats_per_token"]["mean"] > 0
         assert summary.folder is not None
         (finding, *_others) = conclude(run_folder.load(summary.folder)).replies[0].findings
-        assert finding.text.startswith("Mean reward of held-out answers (reward) [evaluate]: "), "the verdict uses it"
+        goal = {"grpo": "Share of answers that match a reference", "ppo": "Goal"}[kind]
+        assert finding.text.startswith(f"{goal} [evaluate]: "), "the verdict uses the goal, not the reward"
 
 
 @pytest.mark.parametrize("name", ["rows.json", "rows.csv", "rows.parquet", "rows.ndjson"])
@@ -273,6 +281,72 @@ def test_a_row_pays_the_total_as_one_number(
     assert stage.reward.placement == "tokens"
 
 
+def test_the_limit_of_answers_comes_from_drawn_ones(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [SHAPES["ppo"](i) for i in range(ROWS)]
+    cut = drafted(tmp_path, "ppo", tiny_model_dir, rows, max_new_tokens=None)
+    (line,) = (line for line in cut.assumptions if line.startswith("8 answers that the model drew have "))
+    limit = re.search(r" (\d+) at most: max_new_tokens (\d+)", line)
+    assert limit is not None
+    assert int(limit[1]) <= int(limit[2]) < int(limit[1]) + 16
+    assert cut.text.count(f"max_new_tokens: {limit[2]}, ") == 2, "of training and evaluation"
+
+    def end_after(tokens: int) -> None:
+        def draw(model: Any, _drawer: Any, prompts: Any, *_more: Any, **_options: Any) -> list[list[Generated]]:
+            ids = [5] * (tokens - 1) + [min(model.eos_ids)]
+            return [[Generated([], ids, Response(text="a", finished=True), 0, None)] for _ in prompts]
+
+        monkeypatch.setattr("fgrl.rollouts.draw", draw)
+
+    for tokens, kind, least, most in (
+        (33, "ppo", 48, 48),
+        (5, "grpo", 16, 16),
+        (33, "sft", 48, 192),
+        (5, "sft", 32, 192),
+    ):
+        end_after(tokens)
+        row = {"question": "Why?", "answer": "word " * 20} if kind == "sft" else rows[0]
+        text = drafted(tmp_path, kind, tiny_model_dir, [row] * ROWS, max_new_tokens=None).text
+        (sampling,) = {int(found) for found in re.findall(r"max_new_tokens: (\d+)", text)}
+        assert least <= sampling <= most, (tokens, kind)
+
+
+@pytest.mark.parametrize("kind", ["dpo", "grpo", "segment_ppo", "critic", "chains", "sft"])
+def test_an_example_of_a_goal_works_when_its_comment_is_removed(
+    kind: Any, tmp_path: Path, tiny_model_dir: Path
+) -> None:
+    (tmp_path / "own.py").write_text("def score(completions, **kwargs):\n    return [0.0 for _ in completions]\n")
+    (tmp_path / "goal.py").write_text("def score(completions, **kwargs):\n    return [0.0 for _ in completions]\n")
+    row = {"grpo": {"prompt": "Why?"}, "sft": {"messages": turns("Why?", "Because.")}}.get(kind)
+    rows = [row or SHAPES[kind](i) for i in range(ROWS)]
+    made = drafted(
+        tmp_path, kind, tiny_model_dir, rows, reward=f"{tmp_path / 'own.py'}:score" if kind == "grpo" else None
+    )
+    assert 'no goal is known from the rows: fill one in where the recipe says "Your goal"' in made.assumptions
+    for name in made.prompts:
+        (tmp_path / name).write_text(shipped.prompt(name))
+    for example in ("rule", "function"):
+        (tmp_path / "recipe.yaml").write_text(made.text.replace(f"# - {{name: {example}, ", f"- {{name: {example}, "))
+        stage: Any = load(tmp_path / "recipe.yaml").stages["evaluate"]
+        assert registry.name_of(stage.metrics[0])[1] == example
+
+
+def test_a_placeholder_comes_with_a_goal(tmp_path: Path, tiny_model_dir: Path) -> None:
+    made = drafted(tmp_path, "ppo", tiny_model_dir, [{"prompt": "Why do birds sing?"}] * ROWS)
+    for path, text in made.files.items():
+        path.write_text(text)
+    (tmp_path / "recipe.yaml").write_text(made.text)
+    names: dict[str, Any] = {}
+    exec((tmp_path / "rewards.py").read_text(), names)
+    said = ["Birds sing to be heard.", "It is nice"]
+    assert names["score"](said) == [2.0, 1.0]
+    assert names["goal"](said, ["Why do birds sing?"] * 2) == [1.0, 0.0]
+    goal = load(tmp_path / "recipe.yaml").data["stages"]["evaluate"]["metrics"][0]
+    assert goal["name"] == "function"
+    assert goal["better"] == "higher"
+
+
 def test_limits_are_not_guessed(tmp_path: Path) -> None:
     """Without the tokenizer nobody knows how long the prompts are."""
     model: Any = "nobody/there-is-no-such-model"
@@ -281,10 +355,63 @@ def test_limits_are_not_guessed(tmp_path: Path) -> None:
         drafted(tmp_path, "grpo", model, rows["grpo"])
     with pytest.raises(UsageError, match=r"--max-prompt-tokens N and --max-tokens N"):
         drafted(tmp_path, "sft", model, rows["sft"], max_prompt_tokens=77)
-    assert "max_prompt_tokens: 77" in drafted(tmp_path, "grpo", model, rows["grpo"], max_prompt_tokens=77).text
+    made = drafted(tmp_path, "grpo", model, rows["grpo"], max_prompt_tokens=77, max_new_tokens=None)
+    assert "max_new_tokens: 192, max_prompt_tokens: 77" in made.text
+    assert any("none was drawn to see how long they are" in line for line in made.assumptions)
     text = drafted(tmp_path, "sft", model, rows["sft"], max_prompt_tokens=77, max_tokens=99).text
     assert "max_prompt_tokens: 77" in text
     assert "max_tokens: 99 " in text
+
+
+def test_a_data_set_of_the_hub(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.chdir(tmp_path)
+    held = datasets.Dataset.from_list([SHAPES["dpo"](i) for i in range(ROWS)])
+    asked = []
+    monkeypatch.setattr("datasets.load_dataset", lambda path, *more, **options: asked.append(path) or held)
+    words = ["init", "dpo", "--data", "somebody/pairs", "--model", str(tiny_model_dir), "--max-new-tokens", "24"]
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 0, done.output
+    assert set(asked) == {"somebody/pairs"}
+    assert "data: {name: hf, path: somebody/pairs, format: preference, " in (tmp_path / "recipe.yaml").read_text()
+
+
+def test_a_hub_that_cannot_be_reached(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def unreachable(*_more: Any, **_options: Any) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("datasets.load_dataset", unreachable)
+    with pytest.raises(Unavailable) as refused:
+        draft(Request("dpo", Path("somebody/pairs"), str(tiny_model_dir), tmp_path / "recipe.yaml"))
+    said("init", "a hub that cannot be reached", str(refused.value))
+
+
+def test_prompts_that_are_copied_are_named(tmp_path: Path, tiny_model_dir: Path) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", [SHAPES["rtt"](i) for i in range(ROWS)])
+    words = ["init", "rtt", "--data", str(data), "--model", str(tiny_model_dir), "--max-new-tokens", "24"]
+    recipe = tmp_path / "recipe.yaml"
+    done = CliRunner().invoke(cli.app, [*words, "-o", str(recipe)])
+    copied = {path.name for path in tmp_path.iterdir()} - {"rows.jsonl", "recipe.yaml"}
+    assert copied == {"relevance.txt"}
+    assert all(f"{tmp_path / name}: a prompt that the recipe names" in done.output for name in copied)
+
+
+@pytest.mark.parametrize("sign", [";", "\t", "|"])
+def test_fields_that_are_not_separated_by_commas(tmp_path: Path, tiny_model_dir: Path, sign: str) -> None:
+    rows = "".join(f"What, {i}?{sign}The number {i}.\n" for i in range(ROWS))
+    (tmp_path / "rows.csv").write_text(f"question{sign}answer\n{rows}")
+    made = draft(
+        Request("sft", tmp_path / "rows.csv", str(tiny_model_dir), tmp_path / "recipe.yaml", max_new_tokens=24)
+    )
+    (tmp_path / "recipe.yaml").write_text(made.text)
+    stage: Any = load(tmp_path / "recipe.yaml").stages["sft"]
+    assert {sample.prompt for sample in stage.data.read()} == {f"What, {i}?" for i in range(ROWS)}
+    assert stage.data.corrections() == [f"delimiter {sign}"]
+    (tmp_path / "rows.csv").write_text('question,answer\n"a;b","c;d"\n')
+    assert stage.data.corrections() == [], "a comma is the usual sign, and keys of such files stay"
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -45,7 +45,7 @@ class QuestionSet(ShowsPassages):
     """Make one text of the prompt file's turns, with an empty line between them: for base models, which have no chat
     template."""
     separator: str | None = None
-    """What stands between the columns of `path: csv`: null is a comma, a tab is `"\\t"`."""
+    """What stands between the columns of `path: csv`, as `"\\t"` for a tab; null: what divides the first lines evenly."""
     refusals: list[str] = ["No Answer Present."]
     """Answers that are no answers, compared without case and punctuation; a row that has nothing else is left out."""
     repeated: Literal["drop", "keep"] = "drop"

@@ -16,7 +16,6 @@ from fgrl.functions import as_user_error
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
-from fgrl.registry.shielding import unfinished
 from fgrl.results.records import RUN
 from fgrl.results.run_folder import load
 
@@ -104,7 +103,6 @@ def _logged(log: Path, console: Console) -> Iterator[None]:
         log.open("a", encoding="utf-8") as console.log,
         diverted(log, verbose=console.verbose),
         listening(console),
-        unfinished(),
     ):
         try:
             yield

@@ -5,23 +5,20 @@ the recursion limit, filters that make errors of warnings, and the standard stre
 changed them would change trained weights. A change is reported once per function. Random generators are restored
 silently: the user's code draws from its own stream, which begins where ours is.
 
-`os._exit` ends nothing while such code runs: it raises. Nowhere does it end an unfinished run with exit code 0.
+What only harms its author is not caught: code that closes the standard streams or ends the process.
 """
 
 from __future__ import annotations
 
 import os
-import posix
 import random
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
-from typing import Any, NoReturn
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
 
 from fgrl import console, ranks
-from fgrl.errors import UserCodeError
 
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 """Reads a setting, and writes it."""
@@ -45,7 +42,7 @@ def shielded(what: str) -> Iterator[None]:
     stderr.
     """
     before = {name: read() for name, (read, _write) in _settings().items()}
-    with _Streams(), _exits.refused(), _user_stream.drawn_from():
+    with redirect_stdout(sys.stderr), redirect_stderr(sys.stderr), _user_stream.drawn_from():
         try:
             yield
         finally:
@@ -124,46 +121,6 @@ def _folder() -> str | None:
         return None
 
 
-class _Streams:
-    """The standard streams stay open and are as before: in between both write to stderr, since stdout carries
-    results.
-    """
-
-    def __enter__(self) -> None:
-        self._stack, self._kept = ExitStack(), {}
-        for number in (0, 1, 2):
-            with suppress(OSError):  # one that this process was started without
-                self._kept[number] = os.dup(number)
-        stream = None if sys.stderr is None else _Open(sys.stderr)
-        for redirect in (redirect_stdout, redirect_stderr):
-            self._stack.enter_context(redirect(stream))
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-        for number, copy in self._kept.items():
-            try:
-                os.fstat(number)
-            except OSError:  # closed
-                os.dup2(copy, number)
-            os.close(copy)
-
-
-class _Open:
-    """A stream that nobody closes."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def close(self) -> None:
-        """Nothing: the stream is not the user's."""
-
-    def detach(self) -> NoReturn:
-        raise ValueError("this stream is fgrl's: it cannot be detached")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 class _UserStream:
     """The random stream of the user's code.
 
@@ -214,55 +171,4 @@ def _same(a: Any, b: Any) -> bool:
     return bool(equal.all()) if hasattr(equal, "all") else bool(equal)
 
 
-class Exited(SystemExit):
-    """`os._exit` in code of the user."""
-
-
-class _Exits:
-    """Stands in for `os._exit`."""
-
-    def __init__(self) -> None:
-        self._end = os._exit
-        self._inside = threading.local()
-        self._unfinished = 0
-        self._process = os.getpid()
-
-    @contextmanager
-    def refused(self) -> Iterator[None]:
-        """While code of the user runs in this thread, `os._exit` raises `Exited`."""
-        self._install()
-        before = getattr(self._inside, "process", None)
-        self._inside.process = os.getpid()
-        try:
-            yield
-        finally:
-            self._inside.process = before
-
-    @contextmanager
-    def failing(self) -> Iterator[None]:
-        """While a run is unfinished, `os._exit(0)` ends it with the exit code of users' mistakes, and says so."""
-        self._install()
-        self._process, self._unfinished = os.getpid(), self._unfinished + 1
-        try:
-            yield
-        finally:
-            self._unfinished -= 1
-
-    def _install(self) -> None:
-        for module in (os, posix):
-            _set_all(module, {"_exit": self._exit})
-
-    def _exit(self, status: int) -> NoReturn:
-        if getattr(self._inside, "process", None) == os.getpid():  # not in a process that it forked
-            raise Exited(f"os._exit({status})")
-        if status == 0 and self._unfinished and self._process == os.getpid():
-            words = "fgrl: os._exit(0) was called before the run was done: run the same command to continue\n"
-            with suppress(OSError):
-                os.write(2, words.encode())
-            status = UserCodeError.exit_code
-        self._end(status)
-
-
 _user_stream = _UserStream()
-_exits = _Exits()
-unfinished = _exits.failing

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from forks import forked
 from pipeline_helpers import Bench, fake_recipe, fakes
 
 from fgrl import report
 from fgrl.cli import chatting
-from fgrl.console import Console
 from fgrl.errors import DiskError, UsageError, UserCodeError
 from fgrl.pipeline import child_process, plan
-from fgrl.pipeline.endings import _logged
 from fgrl.publishing import exporting
-from fgrl.registry import shielding
 
 
 @pytest.fixture
@@ -34,25 +29,6 @@ def stages() -> Any:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(report, "write", lambda folder: folder / "report.html")
     return Bench(tmp_path)
-
-
-@pytest.mark.parametrize(("code", "ends"), [(0, 7), (3, 3)])
-def test_a_run_that_is_ended_from_within_does_not_look_done(code: int, ends: int, tmp_path: Path) -> None:
-    """By `os._exit` outside of a call of the user's code: in another thread, or in a library."""
-
-    def work() -> None:
-        with _logged(tmp_path / "run.log", Console(stream=io.StringIO())):
-            os._exit(code)
-
-    assert os.waitstatus_to_exitcode(os.waitpid(forked(work), 0)[1]) == ends
-
-
-def test_a_process_that_the_users_code_forks_may_end() -> None:
-    with shielding.shielded("rewards.py:score"):
-        child = os.fork()
-        if not child:
-            os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_stage_whose_process_ends_before_it_is_done(

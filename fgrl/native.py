@@ -85,6 +85,15 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def gpus() -> int:
+    """Return how many GPUs PyTorch sees."""
+    if not has_gpu():
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def inherited() -> dict[str, str]:
     """Return what the environment of another process needs to find the same."""
     return {INHERITED: f"{here('cpu').dtype},{here().dtype}"}

@@ -135,6 +135,9 @@ class Elsewhere:
 class Engine(Component, ABC):
     """Draws responses from models. `setup(run)` comes before `open`."""
 
+    _beside: int = 0
+    """How many GPUs, from 0, the stage trains on."""
+
     @abstractmethod
     def open(self, model: Any) -> Drawer:
         """Return a drawer of a `fgrl.models.LanguageModel`. Each has a separate state, so an engine may have several

@@ -65,7 +65,9 @@ class Launch:
         """Return the environment of a server: ours, without what is only for us."""
         unknown = (stops.PARENT, "PYTHONHOME")
         ours = {name: value for name, value in ranks.without_launcher(os.environ).items() if name not in unknown}
-        visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.devices[copy]))} if self.devices else {}
+        names = list(filter(None, ours.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+        own = [names[each] if names else str(each) for each in self.devices[copy]] if self.devices else []
+        visible = {"CUDA_VISIBLE_DEVICES": ",".join(own)} if own else {}
         return dict([ranks.LOOPBACK]) | ours | dict(self.environment) | visible | {"PYTHONPATH": str(WORKER)}
 
 

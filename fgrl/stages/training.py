@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import model_validator
 
 from fgrl import lazy
-from fgrl.kinds import Accelerator, MadeModel, Run, Stage
+from fgrl.kinds import Accelerator, Engine, MadeModel, Run, Stage
 from fgrl.modules.evaluations import TrainingEvaluation
-from fgrl.registry import Key, alternatives
+from fgrl.registry import Key, alternatives, walk
 from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, Ref
 
@@ -55,6 +55,13 @@ class TrainingStage(Stage):
     @model_validator(mode="after")
     def _check_types(self) -> Any:
         self.check_type("model", self.model)
+        return self
+
+    @model_validator(mode="after")
+    def _tell_engines(self) -> Any:
+        for _path, part in walk(self):
+            if isinstance(part, Engine):
+                part._beside = 0 if self.train.accelerator == "cpu" else self.train.world
         return self
 
     def check_type(self, field: str, model: ModelSpec) -> None:

@@ -79,6 +79,7 @@ def test_the_pipeline_hands_them_on(
     """With a GPU in sight, `accelerator: cpu` keeps the frozen models of the stage off it, too."""
     seen: list[str] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _device: None)
     monkeypatch.setattr(kind, "run", lambda self, run: seen.append(str(run.device)))
     path = tiny_recipe.write(tmp_path / "recipe", tiny_model_dir)
     alone = [f"stages.{name}=null" for name in ("reward_model", "calibrate", "policy", "evaluate") if name != stage]

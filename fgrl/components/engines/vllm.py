@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl import lazy
-from fgrl.errors import UsageError
+from fgrl import lazy, native
+from fgrl.errors import Unavailable, UsageError
 from fgrl.kinds import Correction, Drawer, Elsewhere, Engine, Serving, Transfer
 from fgrl.registry import ByDevice, KeyedUnless, Unkeyed, build, name_of, register
 
@@ -70,7 +70,9 @@ class VLLM(Engine):
     tensor_parallel: Annotated[int, Unkeyed] = Field(1, ge=1, le=1024)
     """GPUs of each server, over which it divides the model."""
     devices: Annotated[list[int] | None, Unkeyed] = None
-    """GPUs for the servers, `tensor_parallel` for each copy, in order. null: those that vLLM takes by itself."""
+    """GPUs for the servers, `tensor_parallel` for each copy, in order, of those that are visible. null: the next ones behind those that
+    the stage trains on. Where too few are left, the last ones are shared if `memory` or `rest` is set, and else the run is refused.
+    """
     memory: Annotated[float | None, Unkeyed] = Field(None, gt=0, le=1)
     """Share of each GPU's memory that a server may use, weights included. null: vLLM's default, 0.9; trainer and server on one GPU
     need less.
@@ -113,6 +115,24 @@ class VLLM(Engine):
     def check_machine(self) -> None:
         if not self.servers:
             environment.require(self.python)
+            self._gpus()
+
+    def _gpus(self) -> list[int]:
+        """Return the GPUs of the servers; [] without any. Raises `Unavailable` where there are too few."""
+        visible, wanted, trained = native.gpus(), self.copies * self.tensor_parallel, self._beside
+        if not visible or (self.devices and max(self.devices) < visible):
+            return self.devices or []
+        if self.devices:
+            raise Unavailable(f"devices names GPU {max(self.devices)}, and {visible} are visible here, numbered from 0")
+        shared = trained + wanted > visible
+        if wanted > visible or (shared and self.memory is None and not self.rest):
+            raise Unavailable(
+                f"{self.copies} servers of {self.tensor_parallel} GPUs beside {trained} GPUs that train need {trained + wanted}, and "
+                f"{visible} are visible here: lower train.devices or copies, or set `memory`, the share of a GPU that a server may take "
+                "from the training"
+            )
+        first = visible - wanted if shared else trained
+        return list(range(first, first + wanted))
 
     def correction(self) -> Correction:
         return Correction(self.correct, self.bound)
@@ -192,8 +212,8 @@ class VLLM(Engine):
             own += ["--gpu-memory-utilization", str(self.memory)]
         if self.rest:
             own += ["--enable-sleep-mode"]
-        size = self.tensor_parallel
-        groups = tuple(tuple((self.devices or [])[i : i + size]) for i in range(0, len(self.devices or []), size))
+        gpus, size = self._gpus(), self.tensor_parallel
+        groups = tuple(tuple(gpus[i : i + size]) for i in range(0, len(gpus), size))
         return servers.Launch(
             found.python, (*own, *serving.arguments, *self.options), variables | serving.environment, groups
         )

@@ -116,3 +116,9 @@ def test_the_source_of_a_value_behind_interpolations_and_what_it_lacks() -> None
     found, rest = source(recipe, ("stages", "s", "y", "gone"))
     assert (found.value, rest) == (None, ())
     assert source(recipe, ("stages", "s", "y", "a", "c"))[1] == ("c",)
+
+
+def test_what_is_nested_too_deeply_is_a_problem_of_the_recipe() -> None:
+    plain, (problem,) = resolve(tree(f"vars: {{n: 5}}\nabout: '{'${' * 200}vars.n{'}' * 200}'\n"))
+    assert plain["about"] is FAILED
+    assert problem.path == ("about",)

@@ -1,7 +1,7 @@
 """The one place that keeps secrets, and paths of this machine, out of what is written, printed or sent.
 
 A secret is recognized by its name (`api_key`, `X-Api-Key`, `apiToken`), by its form (`AKIA...`, a PEM block, a JSON web
-token), or by its value: those of environment variables that are named like secrets or that a setting names
+token: `secret_forms.txt`), or by its value: those of environment variables that are named like secrets or that a setting names
 (`api_key_env: MY_KEY`), and those that were found before (`remember`).
 
 `hide` is for text, `hide_in` for settings, `secrets_in` names what a recipe may not hold, and `Sanitizer` is for what
@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from urllib.parse import quote
@@ -79,30 +79,29 @@ def names_secret(name: str, value: str) -> bool:
 
 # -- forms -------------------------------------------------------------------------------------------------------------
 
-_FORMS = {
-    "PRIVATE KEY": r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:.|\n)*?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|.*)",
-    "AKIA": r"\bAKIA[0-9A-Z]{12,}\b",
-    "ASIA": r"\bASIA[0-9A-Z]{12,}\b",
-    "eyJ": r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}",
-    "sk-": r"\bsk-(?:(?:proj|ant|live|test|or|svcacct|lf)-[\w*.-]{6,}|(?=[\w-]*\d|[a-zA-Z]{11,}(?![\w-]))[\w-]{11,})",
-    "k_live_": r"\b[rsp]k_live_\w{8,}",
-    "k_test_": r"\b[rsp]k_test_\w{8,}",
-    "hf_": r"\bhf_[A-Za-z0-9]{16,}",
-    "api_org_": r"\bapi_org_[A-Za-z0-9]{16,}",
-    **{f"gh{kind}_": rf"\bgh{kind}_[A-Za-z0-9]{{16,}}" for kind in "opusr"},
-    "github_pat_": r"\bgithub_pat_\w{20,}",
-    "glpat-": r"\bglpat-[\w-]{16,}",
-    "xox": r"\bxox[abeoprs]-[\w-]{10,}",
-    "xapp-": r"\bxapp-[\w-]{10,}",
-    "AIza": r"\bAIza[\w-]{30,}",
-    "ya29.": r"\bya29\.[\w-]{16,}",
-    "npm_": r"\bnpm_[A-Za-z0-9]{30,}",
-    "pypi-": r"\bpypi-[\w-]{30,}",
-    "gsk_": r"\bgsk_[A-Za-z0-9]{20,}",
-    "nvapi-": r"\bnvapi-[\w-]{20,}",
-    "SG.": r"\bSG\.[\w-]{16,}\.[\w-]{16,}",
-}
-"""By a part that each has, which is looked for first: texts are long, and secrets are rare."""
+_PRIVATE_KEY = (
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:.|\n)*?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|.*)"
+)
+_FORMS = Path(__file__).with_name("secret_forms.txt")
+_BEGINS = r"(?:(?<![A-Za-z0-9]{0})|(?<=\\[nrt]{0})|(?<=%[0-9A-F][0-9A-F]{0}))"
+"""Where a form begins: no other word goes on, and what stands before may be an escaped line break or character."""
+
+
+@cache
+def _forms() -> list[tuple[str, str]]:
+    """Return the forms, each by a part that it has, which is looked for first: texts are long, and secrets are rare."""
+    forms = [("-----BEGIN", _PRIVATE_KEY)]
+    for line in _FORMS.read_text(encoding="utf-8").splitlines():
+        part, _, rest = line.partition(" ")
+        if part and not part.startswith("#"):
+            own, first = re.escape(part), _BEGINS.format("")
+            if "@" in rest:
+                forms.append((part, ("" if rest.startswith("@") else first) + rest.replace("@", own)))
+            else:  # the part first: it is found much faster
+                forms.append((part, own + _BEGINS.format(own) + rest))
+    return forms
+
+
 _BEARER = re.compile(r"\b(?:Bearer|Basic)\s+(?=[\w.~+/=*-]*\d)[\w.~+/=*-]{8,}", re.IGNORECASE)
 _IN_URL = re.compile(r"(\b\w{2,20}://)(?:[^/@\s:\"'<>]*:[^/@\s\"'<>]+|[^/@\s\"'<>]{16,})@")
 _HINT = r"(?:pass|pwd|secret|token|key|cred|cookie|auth|bearer|session|jwt|connection)"
@@ -181,7 +180,7 @@ def _forms_hidden(text: str) -> str:
 
 
 def _plain_forms_hidden(text: str) -> str:
-    for part, form in _FORMS.items():
+    for part, form in _forms():
         if part in text:
             text = re.sub(form, HIDDEN, text)
     if "://" in text:
@@ -207,7 +206,7 @@ def remember(settings: Any) -> None:
     remember_variables(settings)
     for _path, value, named in _secrets(settings):
         whole = named or not re.search(r"\s", value)
-        values = [value] if whole else [key[0] for key in re.finditer(_FORMS["PRIVATE KEY"], value)]
+        values = [value] if whole else [key[0] for key in re.finditer(_PRIVATE_KEY, value)]
         lines = [line for each in values for line in (each, *each.splitlines()) if not line.startswith("-----BEGIN")]
         _found.update(line for line in lines if len(line) >= SHORTEST)
 
@@ -406,8 +405,6 @@ def parts(path: str) -> tuple[str, ...]:
 
 # -- text from an endpoint ---------------------------------------------------------------------------------------------
 
-_LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk-[\w*.-]{6,}|Bearer\s+[\w*.~+/=-]{6,})", re.IGNORECASE)
-
 
 class Scrubber:
     """Keeps the key of one endpoint, however short or odd, out of what this endpoint answers."""
@@ -423,7 +420,7 @@ class Scrubber:
 
     def __call__(self, text: str) -> str:
         """Without the key, and without anything that looks like one: for messages of other people's code."""
-        return hide(_LOOKS_LIKE_A_KEY.sub(HIDDEN, self.own(text)))
+        return hide(self.own(text))
 
     def line(self, text: str) -> str:
         """Return the same, shortened and on one line."""

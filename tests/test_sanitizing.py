@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+from urllib.parse import quote
 
 import pytest
 import yaml
 from planted_secrets import MARKS, PLAIN, SETTINGS
+from secret_examples import FORMS, made
 
 from fgrl import registry, sanitizing
 from fgrl.recipe.loading import know_components
@@ -113,3 +115,23 @@ def test_a_variable_that_a_setting_names_is_hidden(settings: object, monkeypatch
     sanitizing.remember(settings)
     assert hide("it has plain words, too") == "it has <key>, too"
     assert hide_in(["plain words", {"plain words": 1}]) == ["<key>", {"<key>": 1}]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_that_scanners_know_are_hidden_under_any_name(form: str) -> None:
+    secret, parts = made(form)
+    texts = [
+        f"note: {secret}",
+        f"it was {secret}.",
+        f"({secret})",
+        repr(f"first\n{secret}"),
+        json.dumps({"note": secret}),
+    ]
+    for text in [*texts, f"https://host.example/?next=%3D{secret}" if quote(secret) == secret else secret]:
+        assert [part for part in parts if part in hide(text)] == [], text
+    assert list(secrets_in({"note": secret})) == [("note",)]
+
+
+def test_ids_and_hashes_are_no_secrets() -> None:
+    text = f"model-{'a1' * 20}.json {'0f' * 32} stages/policy-3f9a1c2b7d6e4f50 2026-11-28T15:21:27Z 1.0.0 pattern-a patience=3 fw_head re_run"
+    assert hide(text) == text

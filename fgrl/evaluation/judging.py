@@ -49,11 +49,6 @@ class JudgedMetric(Prompted, Compared):
         texts = expected.sampling.max_prompt_tokens + self.shows * turns * expected.sampling.max_new_tokens
         return [AtMost(request, self.calls(expected), texts, fewer=False)]
 
-    @property
-    def longest(self) -> int | None:
-        """Length limit of a judgement in tokens; None is the client's own."""
-        return self.max_tokens
-
     @abstractmethod
     def plan(
         self, answers: Mapping[str, Sequence[Answer]], baseline: str | None

@@ -55,7 +55,7 @@ def override_texts(overrides: Overrides | None, seed: int | None = None) -> list
 def _as_text(key: str, value: Any) -> str:
     def plain(item: Any) -> Any:
         if isinstance(item, Settings):
-            return registry.dump(item)
+            return registry.dump(item, given=True)
         if isinstance(item, Path):
             return str(item)
         if hasattr(item, "item"):  # a number of numpy or torch

@@ -4,7 +4,8 @@ The library repeats an attempt that was refused (429, 5xx, waiting as long as th
 about attempts, so the HTTP client below it asks an `AttemptObserver` before each attempt and reports how the attempt
 ended. An answer that is no chat completion is treated like a broken connection.
 
-A redirect is not followed: the key and the prompts would go wherever an endpoint says. Nothing that an endpoint sends
+A redirect is not followed: the key and the prompts would go wherever an endpoint says. From an endpoint that has answered
+before it is a passing fault like a 5xx. Nothing that an endpoint sends
 is parsed by a library: the body is read here, of bounded size, and the openai library gets a response that is made of
 it.
 """
@@ -70,6 +71,7 @@ class ObservedHttpClient(openai.DefaultAsyncHttpxClient):
             headers={"Connection": "close", "Accept-Encoding": "identity"},
         )
         self.seconds_per_attempt = timeout
+        self.has_answered = False
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         watching = observer.get()
@@ -95,12 +97,15 @@ class ObservedHttpClient(openai.DefaultAsyncHttpxClient):
             watching.refused()
             if response.has_redirect_location:
                 content = _place(response).encode()
+            if response.is_redirect and self.has_answered:
+                headers["x-should-retry"] = "true"
             return httpx2.Response(response.status_code, headers=headers, content=_error(content), request=request)
         body = _chat_completion(content)
         if body is None:
             watching.lost(seconds)
             wanted = f"chat completion (uncompressed, at most {LARGEST_ANSWER / 2**20:.0f} MiB)"
             raise httpx2.RemoteProtocolError(f"what the endpoint sent is no {wanted}", request=request)
+        self.has_answered = True
         watching.answered(body, seconds)
         return httpx2.Response(response.status_code, json={}, request=request)
 

@@ -47,7 +47,7 @@ class EndpointErrors:
             raise Unavailable(
                 f"{self.address} {refused} (HTTP {status}: {reply}): set `api_key_env` to the variable with the right key"
             ) from None
-        if 300 <= status < 400:
+        if 300 <= status < 400 and not reached:
             raise Unavailable(
                 f"{self.address} sends requests on to {reply} (HTTP {status}), and fgrl does not follow: the key and the prompts would go "
                 "there. If that address is right, write it as `base_url`"

@@ -34,6 +34,16 @@ class Prompted(Settings):
     temperature: float | None = Field(None, ge=0, le=100)
     """Of the language model; null is the client's own."""
 
+    @property
+    def longest(self) -> int | None:
+        """Length limit of an answer that a question sets, in tokens; None is the client's own."""
+        return self.max_tokens
+
+    def corrections(self) -> list[str]:
+        bound = self.client.bound()
+        bounded = bound is not None and self.longest is not None and bound < self.longest
+        return [*super().corrections(), *(["the client's max_tokens bounds the answer"] if bounded else [])]
+
     def setup(self, run: Any) -> None:
         self.template()
         super().setup(run)
@@ -44,5 +54,5 @@ class Prompted(Settings):
 
     def request(self, template: Prompt, values: Mapping[str, str], **more: Any) -> Request:
         """Return the prompt with its placeholders replaced, within the component's own limits."""
-        limits = {"max_tokens": self.max_tokens, "temperature": self.temperature}
+        limits = {"max_tokens": self.longest, "temperature": self.temperature}
         return Request(messages=template.fill(values), **(limits | more))

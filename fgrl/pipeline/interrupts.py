@@ -1,5 +1,6 @@
-"""Ctrl-C: the first asks the stage to stop at its next step, the second aborts. SIGTERM asks like the first, however
-often it comes: a scheduler sends it to every process of a job, and a parent passes it on.
+"""Ctrl-C: the first asks the stage to stop at its next step, the second aborts. So does SIGTERM, with two exceptions: a
+second one within a second is the first one again, which a scheduler sends to every process of a job and a parent passes
+on; and a process that another one has started is asked to stop however often it comes.
 
 Python runs a signal handler between two instructions, so never while a long computation in C runs (a backward pass, a
 large matrix product). A thread is therefore woken by the signal itself: it answers at once, whatever the main thread
@@ -12,6 +13,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -20,6 +22,8 @@ from fgrl import stops
 from fgrl.errors import INTERRUPTED, Aborted
 
 ACKNOWLEDGED = "stopping at the next step: what is finished is kept; Ctrl-C again aborts at once"
+SAME = 1.0
+"""Seconds after the first signal in which SIGTERM is the same request."""
 STUCK = 5.0
 """Seconds after the second Ctrl-C in which the main thread has to react, before the process is ended."""
 _END = b"\0"
@@ -34,7 +38,8 @@ class Interrupts:
         """Workers of a distributed stage ignore Ctrl-C: rank 0 decides for all."""
         self.thread = threading.get_ident()
         """The one whose run is asked to stop."""
-        self._signalled = False
+        self._first: float | None = None
+        """Time at which the handler saw the first signal."""
         self._unanswered = threading.Lock()
         """Taken, and never given back, by whoever answers the first signal: the handler or the thread."""
         self._aborting = threading.Event()
@@ -76,23 +81,24 @@ class Interrupts:
         """In the main thread, as soon as it runs Python."""
         if self.ignores_sigint and number == signal.SIGINT:
             return
-        if self._signalled and number == signal.SIGINT:
+        if self._first is not None and _aborts(number, self._first):
             self._aborting.set()
             raise Aborted("aborted")
-        self._signalled = True
+        self._first = self._first or time.monotonic()
         stops.ask(self.thread)
         self._acknowledge()
 
     def _watch(self, reader: socket.socket) -> None:
         """In the thread: every byte is the number of a signal that arrived."""
-        signals: list[int] = []
+        first: float | None = None
         while (byte := reader.recv(1)) not in (b"", _END):
             if byte[0] not in (signal.SIGINT, signal.SIGTERM):
                 continue
-            signals.append(byte[0])
             stops.ask(self.thread)
             self._acknowledge()
-            if signal.SIGINT in signals[1:] and not self._aborting.wait(STUCK):
+            aborts = first is not None and _aborts(byte[0], first)
+            first = first or time.monotonic()
+            if aborts and not self._aborting.wait(STUCK):
                 self.say(
                     "aborted in the middle of a computation; run the same command to continue from the last checkpoint"
                 )
@@ -101,3 +107,8 @@ class Interrupts:
     def _acknowledge(self) -> None:
         if self._unanswered.acquire(blocking=False):
             self.say(ACKNOWLEDGED)
+
+
+def _aborts(number: int, first: float) -> bool:
+    """Return True if a signal aborts what was asked to stop at the time `first`."""
+    return number == signal.SIGINT or (not stops.has_parent() and time.monotonic() - first > SAME)

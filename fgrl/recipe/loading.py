@@ -142,9 +142,14 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         placed = [reading.placed(problem) for problem in problems]
         once = {(problem.path, problem.message, problem.place): problem for problem in reversed(placed)}
         raise Problems([problem for problem in placed if problem is once[problem.path, problem.message, problem.place]])
-    for stage in stages.values():  # also those that a component names by default
-        within = [inner for _, inner in registry.walk(stage) if isinstance(inner, registry.Settings)]
-        sanitizing.remember_variables([vars(each) for each in (stage, *within)])
+    for name, stage in stages.items():
+        for inside, part in [((), stage), *registry.walk(stage)]:
+            if isinstance(part, registry.Settings):
+                sanitizing.remember_variables(vars(part))  # also those that a component names by default
+                said = [note.message for note in reading.context.notes]
+                for remark in part.remarks():
+                    if remark not in said:
+                        reading.context.note(("stages", name, *inside), remark)
     reading.note_unused_dtype()
     known = {key: data[key] for key in ("about", "seed", "dtype", "imports", "vars", "track") if data.get(key)}
     return Recipe(

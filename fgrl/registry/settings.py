@@ -139,6 +139,10 @@ class Settings(BaseModel):
         every part of a recipe before the first stage of a run, so it is quick and imports no torch.
         """
 
+    def remarks(self) -> list[str]:
+        """Return remarks on values that are valid, but perhaps not intended: a note where a recipe is read."""
+        return []
+
     def setup(self, run: Any) -> None:
         """Set up everything that the fields hold: called once, before the first use in a running stage. What needs
         models or files overrides it to ask `run` for them, and calls `super().setup(run)` if it holds components.

@@ -51,12 +51,13 @@ def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]
             yield from _within((*path, key), item, inside(annotation) or Any)
 
 
-def dump(component: Settings, *, for_key: bool = False) -> dict[str, Any]:
+def dump(component: Settings, *, for_key: bool = False, given: bool = False) -> dict[str, Any]:
     """Return a component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field,
     also those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out.
 
     for_key: also without the fields, here and in all nested settings, that have the value of their `KeyedUnless`, and
     with `Settings.corrections`.
+    given: without the fields, here and in all nested settings, that were left at their default.
     """
     data: dict[str, Any] = {}
     if isinstance(component, Component):
@@ -66,8 +67,8 @@ def dump(component: Settings, *, for_key: bool = False) -> dict[str, Any]:
     fields = type(component).model_fields
     for name in _keyed(type(component)):
         value = getattr(component, name)
-        if not (for_key and _as_before(value, fields[name])):
-            data[name] = plain(value, for_key=for_key)
+        if not (for_key and _as_before(value, fields[name])) and not (given and name not in component.model_fields_set):
+            data[name] = plain(value, for_key=for_key, given=given)
     return data
 
 
@@ -77,16 +78,16 @@ def _as_before(value: Any, field: FieldInfo) -> bool:
     return unless is not None and json.dumps(plain(value)) == json.dumps(plain(unless.before))
 
 
-def plain(value: Any, *, for_key: bool = False) -> Any:
-    """Any field's value as JSON-ready data."""
+def plain(value: Any, **how: bool) -> Any:
+    """Any field's value as JSON-ready data. how: as `dump` takes it."""
     if isinstance(value, Settings):
-        return dump(value, for_key=for_key)
+        return dump(value, **how)
     if isinstance(value, Ref):
         return repr(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item, for_key=for_key) for key, item in value.items()}
+        return {str(key): plain(item, **how) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted(plain(item, for_key=for_key) for item in value)
+        return sorted(plain(item, **how) for item in value)
     if isinstance(value, list | tuple):
-        return [plain(item, for_key=for_key) for item in value]
+        return [plain(item, **how) for item in value]
     return to_jsonable_python(value)

@@ -19,8 +19,11 @@ from scratch_registry import scratch
 from transformers import AutoModelForCausalLM
 
 import fgrl
+from fgrl.components.clients.openai import OpenAI
+from fgrl.components.judges.llm import LLMJudge
 from fgrl.kinds import Reward, Segmenter
 from fgrl.library import scored_texts
+from fgrl.library.inputs import override_texts
 from fgrl.models import loading
 from fgrl.registry import Problems
 from fgrl.types import Rewards, Rollout
@@ -437,3 +440,11 @@ def test_what_fgrl_exports() -> None:
         assert getattr(fgrl, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'rnu'"):
         _ = fgrl.rnu
+
+
+def test_a_component_among_the_overrides_has_the_settings_that_it_was_given() -> None:
+    judge = LLMJudge(client=OpenAI(model="m"), prompt="p.txt")
+    (text,) = override_texts({"stages.a.judge": judge})
+    given = json.loads(text.partition("=")[2])
+    assert {name for name in given if name != "version"} == {"name", "client", "prompt"}
+    assert {name for name in given["client"] if name != "version"} == {"name", "model"}

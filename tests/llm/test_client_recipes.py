@@ -44,6 +44,21 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("address", "noted"),
+    [("http://10.0.0.5:8000/v1", True), ("https://10.0.0.5/v1", False), ("http://127.0.0.1:8000/v1", False), ("http://localhost/v1", False)],
+)  # fmt: skip
+def test_a_key_that_goes_to_another_machine_unencrypted_is_noted_once(address: str, noted: bool, world: Path) -> None:
+    text = RECIPE % address
+    again = text.partition("stages:\n")[2].replace("judged:", "second:")
+    (world / "recipe.yaml").write_text(text + again)
+    notes = [note for note in load(world / "recipe.yaml").notes if "unencrypted" in note]
+    assert len(notes) == noted
+    assert all("the key in PLANTED and the prompts go to 10.0.0.5 unencrypted" in note for note in notes)
+    (world / "recipe.yaml").write_text(text.replace("PLANTED", "null"))
+    assert load(world / "recipe.yaml").notes == []
+
+
 def test_a_limit_ends_with_exit_code_4_and_a_higher_one_goes_on(world: Path) -> None:
     with FaultServer(lambda prompt, attempt: "ok", answer=lambda prompt, body: "1") as server:
         (world / "r.yaml").write_text(RECIPE % server.url)

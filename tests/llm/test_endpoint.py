@@ -19,6 +19,8 @@ from client_helpers import a_client, a_run, request, requests
 from fault_server import FaultServer
 from patience import HUNG
 
+from fgrl import registry
+from fgrl.components.annotators.answer import AnswerByModel
 from fgrl.console import Console
 from fgrl.errors import OverBudget, Unavailable
 from fgrl.llm.asking import Question, ask
@@ -142,6 +144,42 @@ def test_a_redirect_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 client.complete(requests(3))
         assert server.asked
         assert other.connections == 0, "neither the key nor a prompt went there"
+
+
+def test_a_redirect_in_the_middle_is_a_passing_fault(tmp_path: Path) -> None:
+    """The one that goes away is asked again, the one that stays fails alone; nothing goes where it leads."""
+
+    def plan(prompt: str, attempt: int) -> str:
+        return "307" if prompt == "q9" or (prompt == "q4" and attempt == 0) else "ok"
+
+    with FaultServer() as other:
+
+        class Redirecting(FaultServer):
+            redirect = f"{other.url}/chat/completions"
+
+        with Redirecting(plan) as server:
+            answers = a_client(server.url, a_run(tmp_path), concurrency=1, max_retries=1).complete(requests(20))
+            assert [number for number, answer in enumerate(answers) if answer.error] == [9]
+            assert f"HTTP 307: {other.url}" in answers[9].error
+            assert server.asked["q4"] == server.asked["q9"] == 2
+        assert other.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "sent"),
+    [({"max_tokens": 64}, 4096, 64), ({"max_tokens": 64}, 16, 16), ({"max_tokens": 64}, None, 64), ({}, 4096, 4096), ({}, None, 1024)],
+)  # fmt: skip
+def test_the_smaller_limit_of_an_answer_is_sent(
+    given: dict[str, Any], asked: int | None, sent: int, tmp_path: Path
+) -> None:
+    with FaultServer() as server:
+        client = a_client(server.url, a_run(tmp_path), **given)
+        client.complete([request("q", max_tokens=asked)])
+    assert server.seen[0]["body"]["max_tokens"] == sent
+    annotator = AnswerByModel(client=client, prompt="p.txt", max_tokens=asked)
+    assert registry.dump(annotator, for_key=True).get("corrections", []) == (
+        ["the client's max_tokens bounds the answer"] if sent < (asked or 0) else []
+    ), "another result has another key"
 
 
 def test_nobody_there(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import time
 
 from fgrl.pipeline import interrupts
 
-interrupts.STUCK = 0.2
+interrupts.STUCK, interrupts.SAME = 0.2, 0.0
 clock = time.pthread_getcpuclockid(threading.main_thread().ident)
 
 
@@ -58,6 +58,23 @@ def test_the_first_is_acknowledged_once_and_the_second_aborts() -> None:
     assert signal.set_wakeup_fd(-1) == -1, "what it listened to is closed"
 
 
+def test_a_second_sigterm_aborts_unless_it_is_the_same_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [100.0], list[str]()
+    monkeypatch.setattr("fgrl.pipeline.interrupts.time.monotonic", lambda: now[0])
+    with Interrupts(said.append) as interrupts:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # by a scheduler and by the parent
+        assert interrupts()
+        now[0] += 2
+        with pytest.raises(Aborted):
+            signal.raise_signal(signal.SIGTERM)
+    monkeypatch.setattr("fgrl.stops._tied", [1])
+    with Interrupts(said.append):
+        for _ in range(3):  # whoever started this process asks again and again
+            signal.raise_signal(signal.SIGTERM)
+            now[0] += 2
+
+
 def test_workers_of_a_distributed_stage_say_nothing() -> None:
     said: list[str] = []
     with Interrupts(said.append, ignores_sigint=True) as interrupts:
@@ -67,16 +84,17 @@ def test_workers_of_a_distributed_stage_say_nothing() -> None:
     assert said == []
 
 
-def test_it_is_acknowledged_in_the_middle_of_a_computation() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_is_acknowledged_in_the_middle_of_a_computation(number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", COMPUTING], env=environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdout is not None
     try:
         assert process.stdout.readline().strip() == "computing"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.stdout.readline().strip() == ACKNOWLEDGED
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest, _ = process.communicate(timeout=HUNG)
         assert "aborted in the middle of a computation" in rest
         assert "the computation ended" not in rest

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pipeline_helpers import fgrl, fgrl_here, recipe_file
 from planted_secrets import MARKS, SETTINGS
+from secret_examples import FORMS, made
 
 LEAKY = '''
 """A stage that tells what it knows."""
@@ -151,9 +152,9 @@ def test_a_run_tells_nobody_what_its_environment_holds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fails", ["false", "true"])
 def test_a_run_tells_nobody_what_its_settings_name(fails: str, tmp_path: Path, tiny_model_dir: Path) -> None:
-    words = ["a plain passphrase", "another-word-of-it"]
+    words, examples = ["a plain passphrase", "another-word-of-it"], [made(form) for form in FORMS]
     (tmp_path / "rewards.py").write_text(REWARDS)
-    (tmp_path / "words.txt").write_text(words[1])
+    (tmp_path / "words.txt").write_text("\n".join([words[1], *(secret for secret, _ in examples)]))
     (tmp_path / "topics.txt").write_text("rivers\nlamps\nbirds\nbread\n")
     recipe = tmp_path / "r.yaml"
     recipe.write_text(TRAINED.format(base=json.dumps(str(tiny_model_dir))))
@@ -165,7 +166,8 @@ def test_a_run_tells_nobody_what_its_settings_name(fails: str, tmp_path: Path, t
     assert words[1] in (folder / "run.log").read_text(), "which no setting names"
     written = [done.stdout, done.stderr]
     written += [file.read_text(errors="replace") for file in (tmp_path / "runs").rglob("*") if file.is_file()]
-    assert [text for text in written if words[0] in text or words[0] in text.replace("\n", "")] == []
+    for hidden in (words[0], *(part for _, parts in examples for part in parts)):
+        assert [text for text in written if hidden in text.replace("\n", "")] == [], hidden
 
 
 def test_a_page_about_an_earlier_run_leaves_out_what_that_wrote(tmp_path: Path) -> None:

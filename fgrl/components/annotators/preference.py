@@ -124,6 +124,10 @@ class Preference(AskingAnnotator):
         ]
         return shown, {}
 
+    @property
+    def longest(self) -> int | None:
+        return self.max_tokens or TOKENS[self.verdict]
+
     def question(self, template: Prompt, case: Shown) -> Question[Verdict | None]:
         responses = case.sample.responses
         texts = {"first": responses[case.first].text, "second": responses[case.second].text}
@@ -133,7 +137,6 @@ class Preference(AskingAnnotator):
             about(case.sample, template) | texts,
             about=case.sample.id,
             json_schema=Judgement.model_json_schema() if self.verdict == "json" else None,
-            max_tokens=self.max_tokens or TOKENS[self.verdict],
             logprobs=self.top_logprobs if self.verdict == "logprobs" or self.weigh else 0,
         )
         return Question(request, read[self.verdict], allow_truncated=self.verdict != "json")

@@ -124,7 +124,7 @@ class WinRate(JudgedMetric):
             "reference": "\n\n".join(first.references) or NONE,
         }
         likely = self.top_logprobs if soft else 0
-        request = self.request(prompt, values, max_tokens=self.longest, logprobs=likely, about=first.id)
+        request = self.request(prompt, values, logprobs=likely, about=first.id)
         return Question(request, read, allow_truncated=soft)
 
     def _read(self, text: str) -> Ballot:

@@ -85,9 +85,9 @@ def check_two_trained(folder: Path) -> None:
     assert not list(stage.glob("ranks-*")), "the file by which they found each other is gone"
 
 
-@pytest.mark.parametrize("tasks", [1, 2])
-def test_inside_a_batch_script_all_devices_train(tasks: int, recipe: Path) -> None:
-    finish(start(recipe, **batch(tasks)))
+@pytest.mark.parametrize(("tasks", "arguments"), [(1, ()), (2, ("--only", "reward_model"))])
+def test_inside_a_batch_script_all_devices_train(tasks: int, arguments: tuple[str, ...], recipe: Path) -> None:
+    finish(start(recipe, *arguments, **batch(tasks)))
     check_two_trained(recipe.parent)
 
 

@@ -173,7 +173,7 @@ def test_what_rounding_costs_is_measured_on_the_model_and_has_no_fixed_bound(tin
     assert exported.check.kl > 0.02  # type: ignore[operator]
 
 
-def test_a_merge_that_is_another_model_is_refused(policy, tmp_path, monkeypatch):
+def test_a_merge_that_is_another_model_is_refused_before_it_is_rounded(policy, tmp_path, monkeypatch):
     load = models.load
 
     def other(spec, **options):
@@ -184,7 +184,7 @@ def test_a_merge_that_is_another_model_is_refused(policy, tmp_path, monkeypatch)
 
     monkeypatch.setattr(exporting.models, "load", other)
     with pytest.raises(DataError, match="not the stage's: their next-token distributions differ"):
-        exporting.export(policy / "out", tmp_path / "out")
+        exporting.export(policy / "out", tmp_path / "out", None, Options(dtype="bfloat16"))
     assert list(tmp_path.iterdir()) == []
 
 

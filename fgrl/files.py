@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
 import math
 import os
 import re
 import shutil
 import time
+import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -196,6 +199,36 @@ def sha256_of_file(path: Path) -> str:
     """Hex digest of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sha256_of_code(content: bytes) -> str:
+    """Hex digest of what decides in a Python file: its text without comments and blank lines. Of one that is not UTF-8,
+    or that Python cannot parse, the digest of all bytes.
+    """
+    try:
+        ast.parse(content)
+        tokens = list(tokenize.tokenize(io.BytesIO(content).readline))
+        lines = content.decode("utf-8-sig").split("\n")
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        return hashlib.sha256(content).hexdigest()
+    inside = {
+        row for token in tokens for row in range(token.start[0] + 1, token.end[0] + 1)
+    }  # of a text of several lines
+    for token in tokens:
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    kept = [line for row, line in enumerate(lines, start=1) if row in inside or line.strip()]
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()
+
+
+KEPT = "FGRL_KEPT"
+"""Set while stages run, and for their processes: where copies of data files are, by the places of the files, as JSON."""
+
+
+def kept(path: str | Path) -> Path:
+    """Return the copy of a data file as it was when the run began; the file itself where there is none."""
+    return Path(json.loads(os.environ.get(KEPT, "{}")).get(str(Path(path).absolute()), path))
 
 
 def sha256_of_folder(folder: Path, entry: Callable[[str, Path], bytes]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fgrl import files, native
 from fgrl.errors import Requires, Unavailable
@@ -26,6 +28,8 @@ def check_lengths(max_prompt_tokens: int, max_tokens: int) -> None:
 
 # one of them is in the folder of every model: transformers' and fgrl's, peft's, sentence-transformers'
 MODEL_FILES = ("config.json", "adapter_config.json", "modules.json")
+TEMPLATES = ("chat_template.jinja", "tokenizer_config.json")
+DAY = "%d %b %Y"
 HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 
 
@@ -87,11 +91,29 @@ class ModelSpec(Settings):
     """File with a chat template (Jinja) in place of the tokenizer's own. null: that one; without any, prompts are plain
     text.
     """
+    date_string: Annotated[str | None, KeyedUnless(None)] = None
+    """The day that chat templates take for today, as in `26 Jul 2024`: their clock stands still. null: the day with which
+    the stage or the exported model of `base` was trained, else `26 Jul 2024`, as Llama's templates without a clock do.
+    """
 
     @model_validator(mode="before")
     @classmethod
     def _bare(cls, value: Any) -> Any:
         return {"base": value} if isinstance(value, str | Ref) else value
+
+    @field_validator("date_string")
+    @classmethod
+    def _is_a_day(cls, value: str | None) -> str | None:
+        if value is not None:
+            datetime.strptime(value, DAY)
+        return value
+
+    def corrections(self) -> list[str]:
+        """Return that the clock stands still, where the template of a folder reads it."""
+        files_of = [self.chat_template] if self.chat_template else [f"{self.base}/{name}" for name in TEMPLATES]
+        reads = (Path(file).read_bytes() for file in map(files.expanded, files_of) if files.is_file(file))
+        clock = self.date_string is None and any(b"strftime_now" in content for content in reads)
+        return ["the clock of chat templates stands still"] if clock else []
 
     @model_validator(mode="after")
     def _step_of_a_stage(self) -> ModelSpec:

@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from fgrl.errors import DataError
+from fgrl.files import kept
 from fgrl.types import Message
 
 _TURN = re.compile(r"^\[(system|user|assistant)\]\s*$", re.MULTILINE)
@@ -53,7 +54,7 @@ def read_prompt(path: str | Path, known: Collection[str], wanted: Collection[str
 
     Raises `DataError` when it has a placeholder that is not among `known`, lacks one of `wanted`, or is empty.
     """
-    text = Path(path).read_text(encoding="utf-8-sig").rstrip()
+    text = kept(path).read_text(encoding="utf-8-sig").rstrip()
     parts = _TURN.split(text.strip())
     if parts[0].strip() and len(parts) > 1:
         raise DataError(f"{path}: there is text before the first [system], [user] or [assistant] line")

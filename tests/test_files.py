@@ -142,3 +142,61 @@ def test_derived_seeds_are_the_numbers_that_finished_runs_used():
     assert seeds.of_round(7, 3) == 7_000_024
     assert seeds.of_turn(7, 0) == 7
     assert seeds.of_turn(7, 2) == 2_000_013
+
+
+SCORE = '"""Scores."""\n\ndef score(text):\n    """Length  # of it."""\n    return len("# no comment\\n")\n'
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        "#!/usr/bin/env python\n# why\n" + SCORE,
+        SCORE.replace("\n\n", "\n"),
+        SCORE.replace("score(text):", "score(text):   # a comment\n    # another one\n\n"),
+        SCORE + "\n# the end",
+        "\ufeff" + SCORE,
+    ],
+)
+def test_comments_and_blank_lines_of_a_python_file_do_not_decide(same: str) -> None:
+    assert files.sha256_of_code(same.encode()) == files.sha256_of_code(SCORE.encode())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SCORE.replace("Scores", "Scores of"),  # a docstring may be read
+        SCORE.replace("# no", "#  no"),
+        SCORE.replace("  # of it", ""),
+        SCORE.replace("return", "return 1 +"),
+        SCORE.replace('"""Scores."""', '"""Scores.\n"""'),
+        SCORE.replace('"""Scores."""', '"""Scores.\n\n"""'),
+    ],
+)
+def test_everything_else_of_a_python_file_decides(other: str) -> None:
+    assert files.sha256_of_code(other.encode()) != files.sha256_of_code(SCORE.encode())
+
+
+def test_blank_lines_inside_a_text_decide() -> None:
+    texts = [
+        'X = """a\nb"""',
+        'X = """a\n\nb"""',
+        'X = """a\n# b"""',
+        'X = """a\n # b"""',
+        "X = f'''{1}\n\nb'''",
+        "X = f'''{1}\nb'''",
+    ]
+    assert len({files.sha256_of_code(text.encode()) for text in texts}) == len(texts)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"def f(:\n  # one\n",
+        b"# -*- coding: latin-1 -*-\nX = '\xe9'  # one\n",
+        b"X = '\xe9'  # one\n",
+        b"X = 1 \0 # one\n",
+    ],
+)
+def test_a_file_that_cannot_be_read_as_python_in_utf8_is_taken_as_it_is(content: bytes) -> None:
+    assert files.sha256_of_code(content) == hashlib.sha256(content).hexdigest()
+    assert files.sha256_of_code(content.replace(b"one", b"two")) != files.sha256_of_code(content)

@@ -17,7 +17,7 @@ from fgrl.report.text_tables import columns
 from fgrl.visible import quantity
 
 if TYPE_CHECKING:
-    from fgrl.pipeline.sweep_points import Needs, Sweep
+    from fgrl.pipeline.sweep_points import Cost, Needs, Sweep
     from fgrl.recipe.sweeps import SweepFile
     from fgrl.results.sweep_records import SweepRecord
 console = lazy.load("fgrl.console")
@@ -145,7 +145,7 @@ def _devices() -> list[str]:
     return [str(place) for place in range(len(machine.gpus()))]
 
 
-def planned(made: Sweep, asked: Any, record: SweepRecord) -> Needs:
+def planned(made: Sweep, asked: Any, record: SweepRecord, cost: Cost | None = None) -> Needs:
     """Draw all points that are known without running, and plan them."""
     needs: Needs = points.Needs(folders.Runs(made.runs))
     if made.file.method == "bayes" and not record.points:
@@ -155,14 +155,15 @@ def planned(made: Sweep, asked: Any, record: SweepRecord) -> Needs:
     while len(record.points) < count:
         record.points.append(asked.draw(record.points))
     for point in record.points:
-        needs.add(point.number, made.plan(point))
+        needs.add(point.number, plan := made.plan(point))
+        if cost is not None:
+            cost.add(plan)
     return needs
 
 
 def _print_dry_run(made: Sweep, asked: Any, record: SweepRecord, as_json: bool) -> None:
-    needs = planned(made, asked, record)
-    groups = list(points.shared_groups(needs, list(needs.plans)))
-    cost = points.cost(needs, made.limit)
+    needs = planned(made, asked, record, spent := points.Cost(made.limit))
+    groups, cost = list(points.shared_groups(needs, list(needs.plans))), spent.as_json()
     own = {point.number: needs.missing(point.number) for point in record.points}
     common = {key for stages, _users in groups for key in stages.values()}
     if as_json:

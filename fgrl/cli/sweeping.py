@@ -157,10 +157,10 @@ def _with_upstream(needs: Needs, number: int, stages: dict[str, str]) -> list[st
     """Return the stages, and those before them that are not done: another task may run them, and holds their locks."""
     plan = needs.plans[number]
     wanted = set(stages)
-    for stage in reversed(plan.stages):
+    for stage in reversed(plan):
         if stage.name in wanted:
             wanted |= {name for name, key in stage.upstream.items() if key not in needs.done}
-    return [stage.name for stage in plan.stages if stage.name in wanted]
+    return [stage.name for stage in plan if stage.name in wanted]
 
 
 def _slurm(made: Sweep, record: SweepRecord, groups: int, number: int | None, *, dry_run: bool) -> None:

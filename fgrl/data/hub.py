@@ -13,7 +13,7 @@ from fgrl.data.row import Row
 from fgrl.data.row_reader import RowReader
 from fgrl.data.text_file import check_csv, check_utf8, delimiter_of, read_json_rows, with_all_columns
 from fgrl.errors import DataError, Unavailable
-from fgrl.files import has_more_files, sha256_of_file, sha256_of_folder
+from fgrl.files import has_more_files, kept, sha256_of_file, sha256_of_folder
 from fgrl.registry import File, FolderOrName
 from fgrl.specs import names_source
 
@@ -181,7 +181,7 @@ class Hub(RowReader):
             if self.split not in saved:
                 raise ValueError(f'no split "{self.split}"; it has {", ".join(saved)}')
             return saved[self.split]
-        inside = self.files or self.data_files or None
+        inside = [str(kept(file)) for file in self.files] or self.data_files or None
         config = self._unless_default("config") if self.files or folder.is_dir() else self.hub_config()
         # the split of files alone is always called train
         split = (self._unless_default("split") or "train") if self.files else self.split

@@ -18,6 +18,7 @@ from typing import Any
 from fgrl.data.mistakes import Mistakes
 from fgrl.data.row import Row
 from fgrl.errors import DataError
+from fgrl.files import kept
 
 DELIMITERS = ",;\t|"
 """Of CSV files, the most usual first."""
@@ -30,14 +31,14 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def read_text(path: str | Path) -> str:
     r"""Return a UTF-8 file, with or without a byte order mark; every line end is `\n`. Raises `DataError`."""
     check_utf8(path)
-    return Path(path).read_text(encoding="utf-8-sig")
+    return kept(path).read_text(encoding="utf-8-sig")
 
 
 def check_utf8(path: str | Path) -> None:
     """Raise `DataError` for a file that cannot be read, and for the first line that is not UTF-8."""
     number = 0
     try:
-        with Path(path).open("rb") as file:
+        with kept(path).open("rb") as file:
             for line in file:
                 number += 1
                 line.decode()

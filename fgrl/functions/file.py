@@ -9,9 +9,12 @@ from typing import ClassVar
 from fgrl.functions import loading, signatures
 from fgrl.functions.signatures import Function, Unusable
 from fgrl.registry.explaining import nearby
-from fgrl.registry.outside import FIRST
+from fgrl.registry.outside import FIRST, imported
 from fgrl.registry.problems import Place, Problem, Problems, nearest
 from fgrl.registry.settings import File
+
+loaded: dict[Path, str] = {}
+"""The digest of the code of each file, as it was when a stage executed it."""
 
 
 class FunctionFile(File):
@@ -58,6 +61,7 @@ def load(values: Sequence[str]) -> list[Function]:
         file, name = FunctionFile.parts(value)
         if file not in codes:
             codes[file] = loading.Code(Path(file), executed)
+            loaded[Path(file)] = imported()[Path(file).resolve()]
         try:
             functions.append(signatures.read(codes[file], name.removeprefix(":")))
         except Unusable as why:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fgrl.files import sha256_of_file
+from fgrl.files import sha256_of_code, sha256_of_file
 from fgrl.registry.outside import forget_file, import_file, imported, imports_in, note_user_files
 
 _checked: dict[Path, tuple[list[str], Code]] = {}
@@ -101,16 +101,16 @@ def siblings(file: Path) -> dict[str, list[Path]]:
 
 
 def digests(file: Path) -> list[str]:
-    """Hashes of the contents of a file's siblings, for cache keys; empty without siblings."""
+    """Hashes of the code of a file's siblings, for cache keys; empty without siblings."""
     files = sorted(each for own in siblings(file).values() for each in own)
-    return [f"{each.relative_to(file.parent).as_posix()} {sha256_of_file(each)}" for each in files]
+    return [f"{each.relative_to(file.parent).as_posix()} {sha256_of_code(each.read_bytes())}" for each in files]
 
 
 def checked(file: Path) -> Code:
     """Return the file's code to look at, executed once as long as it and its siblings do not change. Raises
     `Problems`.
     """
-    now = [sha256_of_file(file), *digests(file)]
+    now = [sha256_of_file(each) for each in (file, *(each for own in siblings(file).values() for each in own))]
     if file not in _checked or _checked[file][0] != now:
         _checked[file] = now, Code(file)
     return _checked[file][1]

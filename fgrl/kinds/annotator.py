@@ -26,6 +26,12 @@ class Annotator(Asker, ABC):
         A judgement that failed is left missing (a score of None) and counted in `counts`.
         """
 
+    def by_samples(self) -> bool:
+        """Return True if each sample is annotated by itself and `counts` are numbers that add up: `annotate` then gets
+        some samples at a time, so that not all of them are in memory.
+        """
+        return False
+
     def failed(self) -> list[Sample]:
         """Return the samples that the last `annotate` left out because it failed, for `failed.jsonl` beside the
         product.

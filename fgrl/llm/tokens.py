@@ -61,12 +61,12 @@ def load_tokenizer(model: ModelSpec, resolve: Callable[[Ref[Any]], Path] | None 
     folder.
     """
     source = sources.locate(model, resolve)
-    return _cached(source.name, source.revision, model.chat_template)
+    return _cached(source.name, source.revision, model.chat_template, model.date_string)
 
 
 @lru_cache(maxsize=4)
-def _cached(name: str, revision: str | None, chat_template: str | None) -> Any:
-    return pretrained.token_counter_of(name, revision, chat_template)
+def _cached(*named: Any) -> Any:
+    return pretrained.token_counter_of(*named)
 
 
 def _tokens_of_text(text: str) -> int:

@@ -7,8 +7,11 @@ another shape or not finite is refused. Adapters and heads are checked by the sa
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +21,14 @@ from fgrl import lazy
 from fgrl.errors import DataError, FgrlError, Unavailable
 from fgrl.models import folders, trials
 from fgrl.registry.problems import did_you_mean
+from fgrl.specs import DAY
 
 if TYPE_CHECKING:
     from fgrl.models import finite
 else:
     finite = lazy.load("fgrl.models.finite")
+
+jinja2 = lazy.load("jinja2")
 
 SHORT_NAMES: set[str] = set()
 """Names of packaged models, which the module that finds them adds."""
@@ -39,6 +45,15 @@ PROBE = "Rain fell on the hills all night. " * 300
 """A long text for the trial of a tokenizer: what multiplies texts shows it here."""
 REPORTING: Mapping[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
 """transformers returns what it found in the files; without the second it raises for wrong shapes, and names none."""
+TODAY = "26 Jul 2024"
+"""The day that templates take for today where no `date_string` is set."""
+CLOCK = (
+    "{%- macro strftime_now(format) -%}{%- set ns = namespace(text=format) -%}{%- for code, text in fgrl_clock.items() -%}"
+    "{%- set ns.text = ns.text.replace(code, text) -%}{%- endfor -%}{{ ns.text }}{%- endmacro +%}"
+)
+"""Before a template that reads the clock: takes the place of transformers' own function."""
+CHANCE = re.compile(r"\| random\b|\bmap \( .random\b|\blipsum\b")
+"""What draws at random in the words of a template's code, with a space between them."""
 LONGEST = 10
 """A rendered conversation has at most this many times the characters of its turns, plus `OVERHEAD`."""
 OVERHEAD = 200_000
@@ -154,18 +169,22 @@ def refuse_others(
         )
 
 
-def tokenizer_of(name: str, revision: str | None, chat_template: str | None = None) -> Any:
-    """Return the tokenizer of a model; `chat_template` is a file with the template to use instead of the
-    tokenizer's.
+def tokenizer_of(
+    name: str, revision: str | None, chat_template: str | None = None, date_string: str | None = None
+) -> Any:
+    """Return the tokenizer of a model: the same tokens of a text on every day and at every call. `chat_template` is a
+    file with the template to use instead of the tokenizer's; `date_string` the day that it takes for today.
     """
     import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
 
     if (Path(name) / "config.json").is_file():  # read by AutoTokenizer, too: a mistake in it is told by its own name
         pretrained(transformers.AutoConfig, name)
-    return _tried(pretrained(transformers.AutoTokenizer, name, revision=revision), name, chat_template)
+    return _tried(pretrained(transformers.AutoTokenizer, name, revision=revision), name, chat_template, date_string)
 
 
-def token_counter_of(name: str, revision: str | None, chat_template: str | None = None) -> Any:
+def token_counter_of(
+    name: str, revision: str | None, chat_template: str | None = None, date_string: str | None = None
+) -> Any:
     """Return a tokenizer that only counts: the same tokens as `tokenizer_of`, without the seconds that importing torch
     takes.
 
@@ -174,10 +193,10 @@ def token_counter_of(name: str, revision: str | None, chat_template: str | None 
     """
     file = _tokenizer_file(name, revision)
     if file is None:
-        return tokenizer_of(name, revision, chat_template)
+        return tokenizer_of(name, revision, chat_template, date_string)
     import transformers  # not lazily, see `tokenizer_of`
 
-    return _tried(pretrained(transformers.PreTrainedTokenizerFast, file.parent), name, chat_template)
+    return _tried(pretrained(transformers.PreTrainedTokenizerFast, file.parent), name, chat_template, date_string)
 
 
 def _tokenizer_file(name: str, revision: str | None) -> Path | None:
@@ -194,7 +213,7 @@ def _tokenizer_file(name: str, revision: str | None) -> Path | None:
     return None
 
 
-def _tried(tokenizer: Any, name: str, chat_template: str | None) -> Any:
+def _tried(tokenizer: Any, name: str, chat_template: str | None, date_string: str | None) -> Any:
     """Return the tokenizer with its template, both of which have worked in a trial: a template is a program, and so is
     a normalizer.
     """
@@ -206,6 +225,13 @@ def _tried(tokenizer: Any, name: str, chat_template: str | None) -> Any:
         raise DataError(
             f"{place}: the chat template is {type(template).__name__}, and text is expected; {folders.AGAIN}"
         )
+    if date_string is not None:
+        tokenizer.init_kwargs["date_string"] = date_string  # saved with it
+    tokenizer.apply_chat_template = partial(_rendered, tokenizer.apply_chat_template, tokenizer)
+    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    for chance in ("dropout", "alpha"):  # of merges, and of pieces
+        if getattr(model, chance, None) is not None:
+            setattr(model, chance, None)
     file = Path(name) / "tokenizer.json"
     key = (name, str(template), file.stat().st_mtime_ns if file.is_file() else 0)
     if key not in _PROBLEMS:
@@ -219,10 +245,29 @@ _PROBLEMS: dict[tuple[str, str, int], str] = {}
 """What trials in this process found, by the model's name, its template and the time of its tokenizer."""
 
 
+def _rendered(render: Any, tokenizer: Any, conversation: Any, **options: Any) -> Any:
+    """`apply_chat_template`, on one day."""
+    template = tokenizer.get_chat_template(options.pop("chat_template", None), options.get("tools"))
+    options["date_string"] = today = tokenizer.init_kwargs.get("date_string", TODAY)
+    if "strftime_now" in template:
+        codes = [f"%{flag}{code}" for flag in ("-", "") for code in "aAbBcdHIjmMpSUwWxXyYZ"]
+        options["fgrl_clock"] = {code: datetime.strptime(today, DAY).strftime(code) for code in codes}
+        template = CLOCK + template
+    return render(conversation, chat_template=template, **options)
+
+
 def _problem(tokenizer: Any) -> str:
     """Return what is wrong with a tokenizer or its template; "" where both work."""
 
     def renders() -> str:
+        for template in given.values() if isinstance(given := tokenizer.chat_template, dict) else [given]:
+            code = [
+                text
+                for _line, kind, text in jinja2.Environment().lex(template)
+                if kind in ("operator", "name", "string")
+            ]
+            if chance := CHANCE.search(" ".join(code)):
+                return f"it draws at random ({chance.group()}), so that a prompt would be another one at each call"
         for turns in (["user"], ["user", "assistant"]):
             for text in ("Why?", PROBE):
                 chat = [{"role": role, "content": text} for role in turns]

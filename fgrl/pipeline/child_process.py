@@ -12,6 +12,7 @@ from pathlib import Path
 from fgrl import native, ranks, stops
 from fgrl.console import Console
 from fgrl.errors import DONE, UserCodeError
+from fgrl.files import KEPT
 from fgrl.modules import launching
 from fgrl.pipeline.endings import ChildFailed
 from fgrl.pipeline.invocation import Invocation
@@ -42,6 +43,7 @@ def run(
     environment = {
         **invocation.environment,
         **native.inherited(),
+        KEPT: os.environ[KEPT],
         ranks.INVOCATION: str(invocation.folder.resolve()),
         ranks.KEY: stage.key,
         **({} if invocation.options.swept is None else invocation.options.swept.inherited()),

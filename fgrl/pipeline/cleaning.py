@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from fgrl.errors import UsageError
 from fgrl.files import LinkRefused, leftovers, remove
 from fgrl.modules.checkpoints import NAMES
-from fgrl.pipeline.folders import Runs
+from fgrl.pipeline.folders import RESERVED, Runs
 from fgrl.pipeline.history import (
     INPUTS,
     LOCK,
@@ -111,7 +111,8 @@ def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deleti
     for entry in [entry for entry in leaving if entry.state == RUNNING]:
         result.kept.append(f"{_short(entry.folder)} is running")
         leaving.remove(entry)
-    remaining = [entry for entry in history.entries if entry not in leaving]
+    left = {entry.folder for entry in leaving}
+    remaining = [entry for entry in history.entries if entry.folder not in left]
     needed = history.needed_by(remaining)
     own = history.needed_by(leaving) - needed
     for entry in leaving:
@@ -206,7 +207,8 @@ class _Usage:
         self._needed: set[str] = set()
 
     def needed(self) -> set[str]:
-        seen = set(self._runs.root.glob(f"*/*Z-*/{INPUTS}"))
+        recipes = [folder for folder in self._runs.root.iterdir() if folder.name not in RESERVED]
+        seen = {path for folder in recipes for path in folder.glob(f"*Z-*/{INPUTS}")}
         if seen != self._seen:
             history = read_history(self._runs, sizes=False)
             self._seen, self._needed = seen, history.needed_by(history.entries)

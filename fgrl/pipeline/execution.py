@@ -22,6 +22,7 @@ from fgrl.pipeline import child_process, in_process, preconditions
 from fgrl.pipeline.endings import concluded
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation, Summary, finished_before, summary_of, tracking_of
+from fgrl.pipeline.kept_inputs import inputs_kept
 from fgrl.pipeline.planning import InputsChanged, Options, Plan, Planned, plan
 from fgrl.results.records import Broken, check_contents, is_done, read_stage, reject
 
@@ -52,7 +53,7 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
     if ranks.INVOCATION not in os.environ:  # the process that started this one has checked them
         preconditions.check([stage for stage in selected if not stage.cached], tracking_of(planned, options))
     invocation = Invocation(planned, options)
-    with concluded(invocation, console) as interrupts:
+    with concluded(invocation, console) as interrupts, inputs_kept(planned, selected):
         if not invocation.child:
             for line in planned.notices():
                 console.say(line)

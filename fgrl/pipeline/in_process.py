@@ -67,7 +67,7 @@ def run(
                 with workers.reported(folder), contextlib.closing(running):
                     result = dict(work.run(running) or {}) | criteria(work)
             finally:
-                plan.check_inputs(stage)
+                plan.check_inputs(stage, after=True)
         except InputsChanged:
             shutil.rmtree(folder)  # what it keeps to go on from may come from the changed inputs
             raise

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import lazy, registry
-from fgrl.files import sha256_of_file, sha256_of_folder
+from fgrl.files import kept, sha256_of_code, sha256_of_file, sha256_of_folder
 from fgrl.kinds import Reader, Stage
 from fgrl.registry import outside
 from fgrl.registry.problems import Key, dotted
@@ -95,14 +95,16 @@ def _sha256_of(value: Any) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes; of names and contents when it is a folder (but for bytecode, which Python
-    writes beside its source).
+    """Return the sha256 of a file's bytes; of what decides in it when it is a Python file; of names and contents when it
+    is a folder (but for bytecode, which Python writes beside its source).
     """
 
     def entry(name: str, file: Path) -> bytes:
-        return b"" if "__pycache__" in name.split("/") else f"{name}:{sha256_of_file(file)}\n".encode()
+        return b"" if "__pycache__" in name.split("/") else f"{name}:{sha256(file)}\n".encode()
 
-    return sha256_of_folder(path, entry) if path.is_dir() else sha256_of_file(path)
+    if path.is_dir():
+        return sha256_of_folder(path, entry)
+    return sha256_of_code(path.read_bytes()) if path.suffix == ".py" else sha256_of_file(kept(path))
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

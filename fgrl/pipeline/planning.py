@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import native, registry
 from fgrl.errors import DataError, UsageError
+from fgrl.functions.file import loaded
 from fgrl.kinds import Stage
 from fgrl.pipeline import keys, reasons
 from fgrl.pipeline.folders import Runs, recipe_name
@@ -99,21 +100,26 @@ class Plan:
     def __getitem__(self, name: str) -> Planned:
         return next(stage for stage in self.stages if stage.name == name)
 
-    def check_inputs(self, stage: Planned) -> None:
+    def check_inputs(self, stage: Planned, *, after: bool = False) -> None:
         """Hash again what a stage reads. Raises `InputsChanged` when a file is not what it was when the plan was
-        made.
+        made. after: the stage has run, so of a Python file the code that was executed counts.
         """
+        code = {
+            dotted(("settings", *path)): {"sha256": loaded[value]}
+            for path, value in registry.walk(stage.stage)
+            if after and isinstance(value, Path) and value in loaded
+        }
         limit = stage.identity.get("limit")
         now = keys.identity(
             stage.stage, seed=self.recipe.seed, upstream=stage.upstream, sources=self.recipe.sources, limit=limit
         )
         planned = dict(keys.leaves(stage.identity))
-        changed = [path for path, value in keys.leaves(now) if planned.get(path) != value]
+        changed = [path for path, value in keys.leaves(now) if planned.get(path) != code.get(path, value)]
         if changed:
             places = ", ".join(reasons.setting(stage.name, path) for path in changed)
             raise InputsChanged(
-                f"what {places} names has changed since this run began, so the results of stage {stage.name} would belong to "
-                "neither version: nothing of it was kept. Run the same command again, and leave the file alone meanwhile"
+                f"what {places} names has changed since this run began, and stage {stage.name} would mix both versions: nothing of "
+                "this stage was kept. Run the same command again; it takes what finished stages have made"
             )
 
     def surroundings(self, stage: Planned, *, checked: bool = True) -> dict[str, Any]:

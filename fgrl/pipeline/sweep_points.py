@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fgrl import recipe as recipes
 from fgrl.errors import UsageError
@@ -27,6 +27,8 @@ from fgrl.results.records import is_done
 from fgrl.results.sweep_records import SWEEPS, PointRecord
 from fgrl.sanitizing import hide_in
 from fgrl.stages.evaluate import EvaluateStage
+
+TOKENS = ("prompt tokens", "completion tokens")
 
 
 @dataclass(frozen=True)
@@ -130,30 +132,38 @@ def check_metric(sweep: Sweep) -> None:
         raise UsageError(f"metric.name: {unknown('number', metric.name, shown)}")
 
 
+class Needed(NamedTuple):
+    """What is kept of a planned stage: thousands of whole plans would fill the memory."""
+
+    name: str
+    key: str
+    upstream: Mapping[str, str]
+
+
 @dataclass
 class Needs:
     """The stages that the points need."""
 
     runs: Runs
-    plans: dict[int, Plan] = field(default_factory=dict)
+    plans: dict[int, list[Needed]] = field(default_factory=dict)
     """By the number of the point."""
     done: set[str] = field(default_factory=set)
     """Keys of the stages that are done, as far as is known here."""
 
     def add(self, number: int, planned: Plan) -> None:
-        self.plans[number] = planned
+        self.plans[number] = [Needed(stage.name, stage.key, stage.upstream) for stage in planned.stages]
         self.done |= {stage.key for stage in planned.stages if stage.cached}
 
     def look_again(self, number: int) -> None:
         """See which stages of a point are done by now."""
-        for stage in self.plans[number].stages:
+        for stage in self.plans[number]:
             folder = self.runs.find(stage.key)
             if folder is not None and is_done(folder, stage.key):
                 self.done.add(stage.key)
 
     def missing(self, number: int) -> dict[str, str]:
         """Return the keys of a point's stages that are not done, by name, in order of execution."""
-        return {stage.name: stage.key for stage in self.plans[number].stages if stage.key not in self.done}
+        return {stage.name: stage.key for stage in self.plans[number] if stage.key not in self.done}
 
 
 def shared_groups(
@@ -162,7 +172,7 @@ def shared_groups(
     """Yield (stages that several of these points share, by name with their keys; those points), in an order in which they
     can run. The first of the points knows the stages by these names. also_done: those that are done already, too.
     """
-    plans = {number: {stage.name: stage.key for stage in needs.plans[number].stages} for number in numbers}
+    plans = {number: {stage.name: stage.key for stage in needs.plans[number]} for number in numbers}
     missing = plans if also_done else {number: needs.missing(number) for number in numbers}
     users: dict[str, list[int]] = {}
     for number, stages in missing.items():
@@ -176,24 +186,30 @@ def shared_groups(
         yield from ((stages, list(sharing)) for sharing, stages in groups.items())
 
 
-def cost(needs: Needs, limit: int | None) -> dict[str, Any]:
-    """Return what the missing stages of all points ask of language models: each stage counts once."""
-    seen: set[str] = set()
-    total = {"calls": 0, "prompt tokens": 0, "completion tokens": 0, "usd": 0.0}
-    unknown: list[str] = []
-    for planned in needs.plans.values():
-        new = {stage.name: stage.key for stage in planned.stages if not stage.cached and stage.key not in seen}
-        seen |= set(new.values())
-        for name, estimate in estimates(planned, limit).items() if new else ():
+@dataclass
+class Cost:
+    """What the missing stages of all points ask of language models: each stage counts once."""
+
+    limit: int | None
+    seen: set[str] = field(default_factory=set)
+    total: dict[str, float] = field(default_factory=lambda: {"calls": 0, **dict.fromkeys(TOKENS, 0), "usd": 0.0})
+    unknown: list[str] = field(default_factory=list)
+
+    def add(self, planned: Plan) -> None:
+        new = {stage.name: stage.key for stage in planned.stages if not stage.cached and stage.key not in self.seen}
+        self.seen |= set(new.values())
+        for name, estimate in estimates(planned, self.limit).items() if new else ():
             calls = estimate.get("calls")
             if name not in new or not isinstance(calls, Mapping):
                 continue
-            for what in total:
+            for what in self.total:
                 if (value := calls.get(what)) is not None:
-                    total[what] += value
-                elif what in ("calls", "usd"):
-                    unknown.append(f"{name} ({new[name]})")
-    return {"stages": len(seen), **total, "unknown": list(dict.fromkeys(unknown))}
+                    self.total[what] += value
+                elif what not in TOKENS:
+                    self.unknown.append(f"{name} ({new[name]})")
+
+    def as_json(self) -> dict[str, Any]:
+        return {"stages": len(self.seen), **self.total, "unknown": list(dict.fromkeys(self.unknown))}
 
 
 SBATCH = """#!/bin/bash

@@ -177,7 +177,7 @@ class Sweeping:
             except FgrlError as error:
                 point.state, point.exit, point.error = "failed", error.exit_code, str(error)
                 return {}
-        return {stage.name: stage.key for stage in self.needs.plans[point.number].stages}
+        return {stage.name: stage.key for stage in self.needs.plans[point.number]}
 
     def _open(self) -> list[PointRecord]:
         """Points that wait for their turn."""

@@ -213,7 +213,8 @@ def _inputs(
     place = ".".join(map(str, path))
     if isinstance(identity, Mapping):
         if set(identity) == {"sha256"} and isinstance(settings, str):
-            yield Input(stage, place, settings, f"sha256 {identity['sha256']}")
+            code = " of the code" if ".py" in (settings[-3:], settings.rpartition(":")[0][-3:]) else ""
+            yield Input(stage, place, settings, f"sha256{code} {identity['sha256']}")
             return
         name = identity.get("path")
         part = " ".join(str(identity[key]) for key in ("config", "split") if identity.get(key))

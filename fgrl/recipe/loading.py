@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast, get_args
 import yaml
 
 from fgrl import components, files, lazy, native, registry, sanitizing
-from fgrl.files import sha256_of_file
+from fgrl.files import sha256_of_code
 from fgrl.kinds import Stage
 from fgrl.recipe import graph, interpolation, merging
 from fgrl.recipe.files import Address, chosen, read
@@ -163,7 +163,7 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         origins={key: interpolation.origin(merged, key).place for key, _ in leaves(data)},
         auto=reading.auto,
         tracking=tracking,
-        sources={file: sha256_of_file(file) for file in sorted(_by_recipes)},
+        sources={file: sha256_of_code(file.read_bytes()) for file in sorted(_by_recipes)},
         notes=[str(reading.placed(note)) for note in reading.context.notes],
     )
 

@@ -16,7 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from fgrl.errors import UsageError
-from fgrl.files import sha256_of_file
+from fgrl.files import sha256_of_code, sha256_of_file
 from fgrl.registry.docstrings import source
 from fgrl.registry.explaining import nearby
 from fgrl.registry.names import forget, has_name
@@ -31,6 +31,8 @@ INTERACTIVE = "__main__"
 """The module of a notebook's cells and of a script."""
 INSTALLED = {"site-packages", "dist-packages"}
 _imported: dict[Path, str] = {}
+_code: dict[Path, str] = {}
+"""The digest of the code of each imported file, as it was executed."""
 _used: dict[Path, set[Path]] = {}
 """Files beside an imported file that it imported while it was executed."""
 _built_on: dict[Path, dict[Path, str]] = {}
@@ -86,7 +88,7 @@ def import_file(path: Path) -> ModuleType:
         raise Problems([_raised(file, source.decode("utf-8", errors="replace"), error)]) from error
     finally:
         del _running[file]
-    _imported[file], _built_on[file] = digest, _digests(used_by(file))
+    _imported[file], _code[file], _built_on[file] = digest, sha256_of_code(source), _digests(used_by(file))
     return module
 
 
@@ -161,8 +163,8 @@ def _digests(files: Iterable[Path]) -> dict[Path, str]:
 
 
 def imported() -> dict[Path, str]:
-    """Return the user files imported so far, with the sha256 of their content."""
-    return dict(_imported)
+    """Return the user files imported so far, with the digest of their code as it was executed."""
+    return {file: _code[file] for file in _imported}
 
 
 def installed_imports() -> set[str]:
@@ -224,7 +226,7 @@ def digests(classes: Iterable[type]) -> dict[str, str]:
                 f"the source of {cls.__qualname__} is not known, so the cache could not tell versions of it apart: "
                 "put the component into a file and name the file under `imports` of the recipe"
             )
-        found[f"{INTERACTIVE}.{cls.__qualname__}" if interactive else cls.__module__] = _sha256(text.encode())
+        found[f"{INTERACTIVE}.{cls.__qualname__}" if interactive else cls.__module__] = sha256_of_code(text.encode())
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
@@ -12,10 +12,13 @@ from fgrl.errors import DataError
 from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, stated
 from fgrl.llm import estimating
 from fgrl.registry import Unkeyed, register
-from fgrl.types import Samples, write_jsonl
+from fgrl.types import Sample, Samples, write_jsonl
 
 FAILED = "failed.jsonl"
 """Beside the samples: those that the annotator left out because they failed (`Annotator.failed`)."""
+
+SLICE = 1000
+"""Samples that are in memory at once where each is annotated by itself."""
 
 
 @register("annotate")
@@ -35,18 +38,26 @@ class AnnotateStage(Stage):
 
     def run(self, run: Run) -> dict[str, Any]:
         self.setup(run)
-        samples = list(islice(self.data.read(), run.limit))
-        annotated = self.annotator.annotate(samples)
+        samples, size = islice(self.data.read(), run.limit), SLICE if self.annotator.by_samples() else None
+        read, counts = 0, dict[str, Any]()
+
+        def annotated() -> Iterator[Sample]:
+            nonlocal read, counts
+            while part := list(islice(samples, size)):
+                read += len(part)
+                yield from self.annotator.annotate(part)
+                own = self.annotator.counts()
+                counts = {n: counts.get(n, 0) + own.get(n, 0) for n in (*counts, *own)} if counts else dict(own)
+
+        made = write_jsonl(run.out / "samples.jsonl", annotated())
         failed = self.annotator.failed()
         if failed:
             write_jsonl(run.out / FAILED, failed)
-        if not annotated:
+        if not made:
             where = f" ({run.out / FAILED} has those that failed)" if failed else ""
-            raise DataError(f"no samples are left of {len(samples)}{where}: {self.annotator.counts()}")
-        counts = self.annotator.counts()
-        self._check_missing(counts, len(annotated), len(failed))
-        write_jsonl(run.out / "samples.jsonl", annotated)
-        return {"samples": len(annotated), **counts}
+            raise DataError(f"no samples are left of {read}{where}: {counts}")
+        self._check_missing(counts, made, len(failed))
+        return {"samples": made, **counts}
 
     def _check_missing(self, counts: Mapping[str, Any], made: int, failed: int) -> None:
         asked = "questions" in counts

@@ -182,7 +182,8 @@ class GradeStage(Stage):
         if self.policy is None:
             return None
         source = sources.locate(self.policy, run.path)
-        return pretrained.tokenizer_of(source.name, source.revision, self.policy.chat_template)
+        policy = self.policy
+        return pretrained.tokenizer_of(source.name, source.revision, policy.chat_template, policy.date_string)
 
     def _read(self, limit: int | None) -> tuple[Marks, dict[str, Marks], dict[str, int]]:
         """Both sides by (sample id, text), and counts of what was left out. The limit is on the left side's samples."""

@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 from patience import HUNG
-from pipeline_helpers import FAKES, fgrl, start
+from pipeline_helpers import FAKES, fake_recipe, fakes, fgrl, start
 from searches import searched, sweep_of
 
+from fgrl.pipeline import plan
+from fgrl.pipeline.sweep_points import Cost, Needs
 from fgrl.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping, Search
 from fgrl.pipeline.sweep_worker import shares
 from fgrl.recipe.sweeps import EarlyTermination, Parameter
 from fgrl.results.sweep_records import PointRecord, SweepRecord, read_sweep_record
+from fgrl.types import Ref
 
 RECIPE = f"""
 about: "A recipe of fakes."
@@ -422,3 +425,16 @@ def test_another_process_that_runs_the_sweep_is_named(tmp_path: Path) -> None:
         refused = fgrl("sweep", file, cwd=tmp_path)
     assert refused.returncode == 2
     assert "another process runs this sweep" in refused.stderr
+
+
+def test_of_thousands_of_plans_only_names_and_keys_are_kept(tmp_path: Path) -> None:
+    with fakes() as stages:
+        recipe = fake_recipe(tmp_path, first=stages.Counting(), second=stages.Counting(steps=2, source=Ref("first")))
+        planned = plan(recipe, tmp_path / "runs")
+        needs, spent = Needs(planned.runs), Cost(None)
+        needs.add(1, planned)
+        spent.add(planned)
+    first, second = planned.stages
+    assert needs.plans[1] == [("first", first.key, {}), ("second", second.key, {"first": first.key})]
+    assert needs.missing(1) == {"first": first.key, "second": second.key}
+    assert spent.as_json()["stages"] == 2

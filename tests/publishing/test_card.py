@@ -162,7 +162,7 @@ def test_folders_of_data_are_listed_and_functions_are_code(tmp_path):
     assert f"| `my prompts` | train | `sha256 {'a' * 64}` | policy.prompts.readers.0 |" in data
     assert "rewards.py" not in data
     assert functions.startswith("## Functions of the author")
-    assert f"| `rewards.py:score` |  | `sha256 {'b' * 64}` | policy.reward.path |" in functions
+    assert f"| `rewards.py:score` |  | `sha256 of the code {'b' * 64}` | policy.reward.path |" in functions
 
 
 def card_sections(history: provenance.Provenance) -> tuple[str, str]:

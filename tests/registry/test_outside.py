@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import linecache
 import sys
@@ -15,6 +14,7 @@ from scratch_registry import scratch
 
 from fgrl import registry
 from fgrl.errors import UsageError
+from fgrl.files import sha256_of_code
 from fgrl.pipeline import keys
 from fgrl.recipe import load
 from fgrl.registry import Problems, describe, import_file, load_entry_points, outside
@@ -240,8 +240,10 @@ def test_a_module_of_the_user_counts_as_a_whole(tmp_path: Path, monkeypatch: pyt
     file.write_text(CELL)
     module = importlib.import_module("own_segments_for_test")
     first = outside.digests([module.Mine])
-    assert first == {"own_segments_for_test": hashlib.sha256(CELL.encode()).hexdigest()}
+    assert first == {"own_segments_for_test": sha256_of_code(CELL.encode())}
     file.write_text(f"{CELL}# more\n")
+    assert outside.digests([module.Mine]) == first
+    file.write_text(f"{CELL}MORE = 1\n")
     assert outside.digests([module.Mine]) != first
     del sys.modules["own_segments_for_test"]
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_recipe import a_run
 from typer.testing import CliRunner
 
 from fgrl.cli import app
-from fgrl.types import Pairs, Samples
+from fgrl.components.annotators.mark_by_rules import MarkByRules
+from fgrl.components.readers.jsonl import JsonLines
+from fgrl.stages import annotate
+from fgrl.stages.annotate import AnnotateStage
+from fgrl.types import Criterion, Pairs, Response, Sample, Samples, write_jsonl
 
 RECIPE = """
 about: "Pairs from a judge."
@@ -149,3 +155,33 @@ def test_the_price_of_an_endpoint(tmp_path, tiny_model_dir, price, said):
     )
     assert told["usd"] == (None if usd is None else pytest.approx(usd))
     assert said in call("plan", recipe, "--runs", tmp_path / "runs", data(tmp_path))
+
+
+@pytest.mark.parametrize("max_all", [None, 0.5])
+def test_rules_mark_some_samples_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_all: float | None
+) -> None:
+    """Where no share of all labels is asked for; the product and the counts are those of one pass."""
+    rubric = [Criterion(text="No comma.", check={"name": "punctuation:no_comma"}), Criterion(text="Nice.")]
+    texts = ["a, b", "no", "one, two, three", "", "fine"]
+    rows = [
+        Sample(id=str(i), prompt="p", responses=[Response(text=text)], rubric=rubric) for i, text in enumerate(texts)
+    ]
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    stage = AnnotateStage(data=JsonLines(path=str(tmp_path / "rows.jsonl")), annotator=MarkByRules(max_all=max_all))
+    sizes: list[int] = []
+    whole = MarkByRules.annotate
+
+    def counted(self: MarkByRules, samples: Sequence[Sample]) -> list[Sample]:
+        sizes.append(len(samples))
+        return whole(self, samples)
+
+    monkeypatch.setattr(MarkByRules, "annotate", counted)
+    results = []
+    for size in (1000, 2):
+        monkeypatch.setattr(annotate, "SLICE", size)
+        run = a_run(tmp_path / str(size))
+        results.append((stage.run(run), (run.out / "samples.jsonl").read_bytes()))
+    assert results[0] == results[1]
+    assert results[0][0]["without a check"] == 4
+    assert sizes == ([5, 2, 2, 1] if max_all is None else [5, 5])

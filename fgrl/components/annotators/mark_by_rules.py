@@ -29,6 +29,9 @@ class MarkByRules(UsesRules, Marker, Annotator):
     an annotator does who only looks for what is related (Table 4, greedy).
     """
 
+    def by_samples(self) -> bool:
+        return self.max_all is None
+
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """Return the annotated samples. Counts: how many `labels`, of how many the criterion is `kept`, how much is
         relevant, and what gave no label.

@@ -1,0 +1,59 @@
+"""Copies of the data files that a run reads: what somebody changes in a file while it runs has no effect on it.
+
+`runs/cache/inputs/<first digits of the sha256>-<name>`: one for each content, which later runs use again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fgrl import registry
+from fgrl.files import KEPT, atomically, sha256_of_file
+from fgrl.kinds import Reader
+from fgrl.llm.prompted import Prompted
+from fgrl.pipeline.planning import InputsChanged, Plan, Planned
+
+FOLDER = "inputs"
+
+
+@contextmanager
+def inputs_kept(plan: Plan, stages: Sequence[Planned]) -> Iterator[None]:
+    """Inside, readers and prompts read copies of their files as they are now (`fgrl.files.kept`), here and in the
+    processes that are started. In such a process nothing is done: it has the copies of the run.
+    """
+    if KEPT in os.environ:
+        yield
+        return
+    places = {file for stage in stages if not stage.cached for file in _read_by(stage)}
+    os.environ[KEPT] = json.dumps({str(file): str(_copy(file, plan.runs.cache / FOLDER)) for file in sorted(places)})
+    try:
+        yield
+    finally:
+        del os.environ[KEPT]
+
+
+def _read_by(stage: Planned) -> Iterator[Path]:
+    """Yield the files of a stage's readers, and its prompts."""
+    for _path, part in registry.walk(stage.stage):
+        if isinstance(part, Prompted):
+            yield Path(part.prompt)
+        elif isinstance(part, Reader):
+            yield from (file for _path, file in registry.walk(part) if isinstance(file, Path) and file.is_file())
+
+
+def _copy(file: Path, folder: Path) -> Path:
+    """Return the copy of a file with its present content."""
+    digest = sha256_of_file(file)
+    kept = folder / f"{digest[:16]}-{file.name}"
+    if not kept.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomically(kept) as partial:
+            shutil.copyfile(file, partial)
+            if sha256_of_file(partial) != digest:
+                raise InputsChanged(f"{file} is being written: run again when it is complete")
+    return kept

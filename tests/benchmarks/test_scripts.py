@@ -25,6 +25,7 @@ SMALLEST = {
     "ppo_phases": "--base MODEL --responses 2 --new-tokens 2 --repeats 1",
     "quickstart_curve": "--runs RUNS --figure FOLDER",
     "resume_kills": "RECIPE --kills 1 --folder FOLDER",
+    "starters": "--tasks hedges --seeds 0 --model MODEL --folder FOLDER stages.policy.train.iterations=1",
     "startup": "--times 1 --commands run",
     "strategies": "--strategies ddp --algorithms sft --processes 1 --pieces 1",
     "sweep_search": "--seeds 2 --points 11",

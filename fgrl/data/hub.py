@@ -93,7 +93,8 @@ class Hub(RowReader):
         try:
             data = self._load()
         except ConnectionError as error:
-            raise Unavailable(f"{where}: cannot be reached: {error}") from error
+            then = f"try again with a network, or name local files (hf download --repo-type dataset {self.path} --local-dir FOLDER)"
+            raise Unavailable(f"{where}: cannot be reached: {error}; {then}") from error
         except (OSError, ValueError, RecursionError, datasets.exceptions.DatasetsError) as error:
             self._check_files()
             raise DataError(f"{where}: cannot be loaded: {error.__cause__ or error}") from error

@@ -21,7 +21,6 @@ from fgrl.errors import DataError, Requires, UsageError
 from fgrl.types import Sample, Samples, read_jsonl
 from fgrl.visible import quantity
 
-connections = lazy.load("fgrl.annotation.connections")
 server = lazy.load("fgrl.annotation.server")
 uvicorn = lazy.load("uvicorn")
 
@@ -193,7 +192,7 @@ def configuration(app: Any) -> Any:
     """How uvicorn serves the application."""
     return uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, lifespan="off", ws="none",
-        http=connections.Connection, loop="asyncio", timeout_graceful_shutdown=10,
+        http="h11", loop="asyncio", timeout_keep_alive=20, timeout_graceful_shutdown=10,
     )  # fmt: skip
 
 

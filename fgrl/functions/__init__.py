@@ -10,7 +10,6 @@ components of imported files
 
 from fgrl.functions.calling import Caller, Form, Texts, TrainerState
 from fgrl.functions.components import (
-    as_filled,
     checked_advantages,
     checked_credit,
     checked_loss,

@@ -223,17 +223,16 @@ class Caller:
         """Return values, not yet checked; async functions wait together, as in TRL."""
         values: dict[int, Any] = {}
         waiting: dict[int, Any] = {}
-        count = len(texts.texts)
         for place, function in enumerate(self.functions()):
             # copies: each function may change what it gets
             known = texts.arguments(self.form) | copy.deepcopy(dict(self.given))
-            how, hint = f"called with {count} completions", self.hint(known)
+            how, hint = f"called with {len(texts.texts)} completions", self.hint(known)
             own = {name: value for name, value in known.items() if function.takes(name)}
             if function.is_async:
-                waiting[place] = self._awaited(function, own, count, how, hint)
+                waiting[place] = self._awaited(function, own, how, hint)
                 continue
             with running(function), reported(function, how, hint):
-                values[place] = returned.collected(function.call(**own), count)
+                values[place] = returned.collected(function.call(**own))
         if waiting:
             with contextlib.ExitStack() as stack:
                 for place in waiting:
@@ -241,9 +240,9 @@ class Caller:
                 values |= dict(zip(waiting, together(list(waiting.values())), strict=True))
         return [values[place] for place in range(len(self.paths))]
 
-    async def _awaited(self, function: Function, own: Mapping[str, Any], count: int, how: str, hint: str) -> Any:
+    async def _awaited(self, function: Function, own: Mapping[str, Any], how: str, hint: str) -> Any:
         with reported(function, how, hint):
-            return returned.collected(await function.call(**own), count)
+            return returned.collected(await function.call(**own))
 
     def hint(self, known: Mapping[str, Any]) -> str:
         """Describe the arguments, for reports."""

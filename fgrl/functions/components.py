@@ -4,7 +4,6 @@ reported as theirs.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import io
 from collections.abc import Iterable, Iterator, Mapping
@@ -232,43 +231,6 @@ def own_code(component: Component, method: str) -> Iterator[None]:
         if isinstance(error, Exception) or (user := as_user_error(error)) is None:
             raise
         raise user from error
-
-
-def as_filled(rewards: Rewards, reward: Component) -> Rewards:
-    """Return the rewards as an algorithm gets them: code of the user cannot read an optional field that the reward left
-    empty without noticing.
-
-    Where it reads one, `NotFilled` is raised at its line. `getattr(rewards, name, None)` says that it can do without.
-    """
-    empty = [name for name in ("criterion", "verdict", "segment_ids", "annotations") if getattr(rewards, name) is None]
-    given = copy.copy(rewards)
-    given.__class__ = type(type(rewards).__name__, (type(rewards),), {name: _Empty(name, reward) for name in empty})
-    return given
-
-
-class _Empty:
-    """An optional field of `Rewards` without a value: fgrl may look at it, code of the user may not."""
-
-    def __init__(self, name: str, reward: Component) -> None:
-        self.name, self.reward = name, reward
-
-    def __get__(self, rewards: Any, owner: Any = None) -> Any:
-        frame = inspect.currentframe()
-        caller = frame and frame.f_back
-        value = None if rewards is None else rewards.__dict__.get(self.name)
-        if rewards is None or value is not None or caller is None or not is_user_file(caller.f_code.co_filename):
-            return value
-        raise NotFilled(
-            f"the reward {_named(self.reward)[1]} does not fill `{self.name}`: name it in reads(), and take a reward that fills it; or "
-            f"getattr(rewards, {self.name!r}, None)"
-        )
-
-    def __set__(self, rewards: Any, value: Any) -> None:
-        rewards.__dict__[self.name] = value
-
-
-class NotFilled(AttributeError):
-    """An algorithm reads a field of the rewards that is empty."""
 
 
 def checked_starts(segmenter: Component, value: Any, view: Segmentable) -> Tensor:

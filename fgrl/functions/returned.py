@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,8 +17,6 @@ from fgrl.types import Span
 Scored = list[float | None]
 LARGEST = 1e18
 """Magnitude of a reward: the square of a larger one, which its spread is made of, is infinite in float32."""
-MOST = 100_000
-"""Items that a function may give for one text by a generator, whose length is not known."""
 
 
 @dataclass(frozen=True)
@@ -64,21 +61,15 @@ def checked(
         raise mismatch(function, wrong) from None
 
 
-def collected(value: Any, count: int) -> Any:
-    """Return a function's return value for `count` texts, with the items of generators, also of those inside of it: one
-    that never ends is left after one item more than there may be.
-    """
-    rows = _drawn(value, count)
-    if not isinstance(rows, list | tuple) or len(rows) > count:
-        return rows
-    drawn = [_drawn(row, MOST) for row in rows]  # how many tokens and spans there may be is checked later
-    return rows if all(new is old for new, old in zip(drawn, rows, strict=True)) else drawn
+def collected(value: Any) -> Any:
+    """Return a function's return value, with the items of generators, also of those inside of it."""
+    rows = _drawn(value)
+    return [_drawn(row) for row in rows] if isinstance(rows, list) else rows
 
 
-def _drawn(value: Any, most: int) -> Any:
-    """Return the first `most` + 1 items of what has no length, as a list; anything else as it is."""
-    endless = isinstance(value, Iterable) and not isinstance(value, Sized) and getattr(value, "ndim", 1) != 0
-    return list(islice(value, most + 1)) if endless else value
+def _drawn(value: Any) -> Any:
+    """Return the items of an iterator as a list; anything else as it is."""
+    return list(value) if isinstance(value, Iterator) else value
 
 
 def mismatch(function: Function, wrong: Mismatch) -> UserCodeError:
@@ -143,7 +134,7 @@ def _tokens(value: Any, count: int, lengths: Sequence[int]) -> list[Scored | Non
                 expected,
                 "return a number for each token, or annotate it -> list[float] for one number per completion",
             )
-        row = _items(own, lengths[place], expected)
+        row = _items(own, expected)
         if len(row) != lengths[place]:
             raise Mismatch(
                 f"{len(row)} numbers for completion {place}, which has {lengths[place]} tokens", expected,
@@ -164,10 +155,7 @@ def _spans(value: Any, texts: Sequence[str]) -> list[list[Span] | None]:
 def _listed(own: Any, place: int, expected: str) -> Iterable[Any]:
     if not _is_list(own):
         raise Mismatch(f"{shape(own)} for completion {place}", expected, "return an empty list where nothing is marked")
-    spans = _items(own, MOST, expected)
-    if len(spans) > MOST:
-        raise Mismatch(f"more than {MOST:,} spans for completion {place}", expected, "end after the last span")
-    return spans
+    return _items(own, expected)
 
 
 def _span(value: Any, at: str, text: str, expected: str) -> Span:
@@ -223,7 +211,7 @@ def _rows(value: Any, count: int, expected: str) -> list[Any]:
     _not_on_graph(value, expected)
     if not _is_list(value):
         raise Mismatch(shape(value), expected)
-    rows = _items(value, count, expected)
+    rows = _items(value, expected)
     if len(rows) != count:
         raise Mismatch(
             f"{len(rows)} values for {count} completions", expected,
@@ -233,10 +221,9 @@ def _rows(value: Any, count: int, expected: str) -> list[Any]:
     return rows
 
 
-def _items(value: Any, most: int, expected: str) -> list[Any]:
-    """Return the items; one more than `most` of what has no length."""
+def _items(value: Any, expected: str) -> list[Any]:
     try:
-        return list(islice(value, None if isinstance(value, Sized) else most + 1))
+        return list(value)
     except Exception as error:  # of a sparse tensor, of the user's own class
         raise Mismatch(f"{shape(value)} whose items cannot be read ({type(error).__name__})", expected) from None
 

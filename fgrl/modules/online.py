@@ -11,7 +11,7 @@ import torch
 
 from fgrl import console, models, rollouts, seeds
 from fgrl.errors import FAILED, DataError, FgrlError, Stopped
-from fgrl.functions import as_filled, as_user_error, checked_advantages, checked_state, own_code
+from fgrl.functions import as_user_error, checked_advantages, checked_state, own_code
 from fgrl.kinds import Correction, Drawer, OnlineAlgorithm, Reward, Run, note_step
 from fgrl.llm import together
 from fgrl.modules import auxiliaries, finite, gather, mismatch
@@ -134,7 +134,7 @@ class OnlineRounds(Rounds):
                 rewards, changes = self.token_rewards.applied(rollout, rewards)
             check_known(rewards, rollout, self.algorithm, number)
             with own_code(self.algorithm, "advantages"):
-                returned = self.algorithm.advantages(rollout, as_filled(rewards, self.reward))
+                returned = self.algorithm.advantages(rollout, rewards)
             advantages = checked_advantages(self.algorithm, returned, rollout)
             if lent_policy is not None:  # which has drawn continuations until now
                 self._draw_ahead(number, process)

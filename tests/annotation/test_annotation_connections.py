@@ -1,4 +1,4 @@
-"""Connections that ask for nothing, or too slowly, keep nobody out; the store's files are its owner's."""
+"""Bodies that never arrive are refused; the store's files are its owner's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,7 +18,6 @@ from patience import HUNG
 from fgrl.annotation import serving
 
 guard = pytest.importorskip("fgrl.annotation.guard", reason="needs Starlette: pip install 'fgrl[annotate]'")
-connections = pytest.importorskip("fgrl.annotation.connections", reason="needs uvicorn: pip install 'fgrl[annotate]'")
 
 
 @pytest.fixture
@@ -31,42 +29,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def connected(site: Site) -> socket.socket:
     parts = urlsplit(site.url)
     return socket.create_connection((parts.hostname, parts.port), timeout=HUNG)
-
-
-def status(site: Site) -> int:
-    asking = http.client.HTTPConnection(urlsplit(site.url).netloc, timeout=HUNG)
-    asking.request("GET", "/")
-    answer = asking.getresponse().status
-    asking.close()
-    return answer
-
-
-@pytest.mark.parametrize(("each", "all_of_them"), [(8, 1000), (1000, 8)])
-def test_idle_connections_keep_nobody_out(
-    each: int, all_of_them: int, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "PER_ADDRESS", each)
-    monkeypatch.setattr(connections, "CONNECTIONS", all_of_them)
-    with ExitStack() as stack:
-        idle = [stack.enter_context(connected(site)) for _ in range(30)]
-        assert status(site) == 200
-        assert idle[0].recv(1) == b"", "the one that was idle longest was closed"
-        idle[-1].sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert idle[-1].recv(12) == b"HTTP/1.1 200", "a younger one is still there"
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HT"],
-    ids=["nothing", "half a head", "half a second head"],
-)
-def test_a_request_that_never_arrives_is_closed(sent: bytes, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.2)
-    with connected(site) as waiting:
-        waiting.sendall(sent)
-        while waiting.recv(65536):
-            pass
-    assert status(site) == 200
 
 
 def test_a_body_that_never_arrives_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

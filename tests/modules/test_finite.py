@@ -155,11 +155,6 @@ from fgrl.types import Rewards
 class Own(GRPO):
     """One of my own."""
 
-    def advantages(self, rollout, rewards):
-        if {condition}:
-            rewards.token
-        return super().advantages(rollout, rewards)
-
     def state_dict(self):
         return {state}
 
@@ -177,10 +172,8 @@ class OwnReward(Reward):
 '''
 
 
-def own(
-    base: Path, folder: Path, *, condition: str = "True", state: str = "{}", score: str = "pass", scale: str = "1.0"
-) -> TrainingModule:
-    import_file(write(folder, OWN.format(condition=condition, state=state, score=score, scale=scale), "own.py"))
+def own(base: Path, folder: Path, *, state: str = "{}", score: str = "pass", scale: str = "1.0") -> TrainingModule:
+    import_file(write(folder, OWN.format(state=state, score=score, scale=scale), "own.py"))
     reward, algorithm = (
         build("reward", "own_reward"),
         build("online_algorithm", {"name": "own_algorithm", "kl_coef": 0.0}),
@@ -206,22 +199,8 @@ def test_a_component_that_ends_the_process_is_reported(
     tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with scratch(), pytest.raises(UserCodeError, match=r"own\.py:28: OwnReward.score raised SystemExit: 0"):
+    with scratch(), pytest.raises(UserCodeError, match=r"own\.py:23: OwnReward.score raised SystemExit: 0"):
         own(tiny_model_dir, tmp_path, score="raise SystemExit(0)").fit(1)
-
-
-def test_an_algorithm_does_not_train_without_the_field_that_it_reads(
-    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with (
-        scratch(),
-        pytest.raises(AttributeError, match="the reward own_reward does not fill `criterion`: name it in reads"),
-    ):
-        own(tiny_model_dir, tmp_path, condition="rewards.criterion is not None").fit(1)
-    with scratch():  # one that can do without says so
-        (tmp_path / "again").mkdir()
-        own(tiny_model_dir, tmp_path / "again", condition="getattr(rewards, 'criterion', None) is not None").fit(1)
 
 
 def test_an_algorithm_of_criteria_does_not_train_when_all_their_rewards_are_missing() -> None:

@@ -574,15 +574,9 @@ class Store:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Open a transaction that is on the disk when the block ends; after an error nothing of it is."""
-        with self._lock, _explained(self.path):
+        with self._lock, _explained(self.path), self._database:
             self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._database
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:  # a full disk has ended it already
-                    self._database.execute("ROLLBACK")
-                raise
+            yield self._database
 
 
 class UnknownItem(DataError):

@@ -16,9 +16,11 @@ from fgrl.cli.shared import (
     AsJson,
     Limit,
     MachineFile,
+    MLflowExperiment,
     RecipeFile,
     RunsFolder,
     SetValues,
+    WandbProject,
     echo,
     emit,
     existing,
@@ -86,12 +88,8 @@ def run(
     set_values: SetValues = None,
     machines: MachineFile = None,
     runs: RunsFolder = RUNS,
-    wandb: Annotated[
-        str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")
-    ] = None,
-    mlflow: Annotated[
-        str | None, typer.Option("--mlflow", metavar="EXPERIMENT", help="Log to this MLflow experiment too.")
-    ] = None,
+    wandb: WandbProject = None,
+    mlflow: MLflowExperiment = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard event files to the folder of the run.")
     ] = False,

@@ -56,6 +56,12 @@ Sources = Annotated[
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="K,K,...", help="Every recipe with each of these seeds.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what --run would run, and stop.")]
+WandbProject = Annotated[
+    str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")
+]
+MLflowExperiment = Annotated[
+    str | None, typer.Option("--mlflow", metavar="EXPERIMENT", help="Log to this MLflow experiment too.")
+]
 Numbers = Annotated[
     list[str] | None,
     typer.Option("--number", metavar="TEXT", help="Only numbers whose name contains this; may be repeated."),

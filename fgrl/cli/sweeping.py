@@ -12,7 +12,7 @@ import typer
 from fgrl import lazy
 from fgrl.cli import running
 from fgrl.cli.completion import RecipeCommand
-from fgrl.cli.shared import WITH_OVERRIDES, AsJson, WrongWord, echo, overrides
+from fgrl.cli.shared import WITH_OVERRIDES, AsJson, MLflowExperiment, WandbProject, WrongWord, echo, overrides
 from fgrl.cli.sweep_shared import default_threads, made_of, planned, run_sweep
 from fgrl.errors import UsageError
 
@@ -77,12 +77,8 @@ def sweep(
         Path | None,
         typer.Option("--runs", metavar="DIR", help="Where runs and cached stages live.", show_default="runs"),
     ] = None,
-    wandb: Annotated[
-        str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")
-    ] = None,
-    mlflow: Annotated[
-        str | None, typer.Option("--mlflow", metavar="EXPERIMENT", help="Log to this MLflow experiment too.")
-    ] = None,
+    wandb: WandbProject = None,
+    mlflow: MLflowExperiment = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
 ) -> None:

@@ -89,13 +89,7 @@ def table(
     dry_run: DryRun = False,
     figure: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "--figure",
-            metavar="FILE",
-            help="Draw a table file's figure: .svg, .pdf or .png.",
-            show_default=False,
-        ),
+        typer.Option("--out", "--figure", metavar="FILE", help="Draw a table file's figure: .svg, .pdf or .png."),
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="Print a table file's recipes as a sweep file.")] = False,
     set_values: SetValues = None,

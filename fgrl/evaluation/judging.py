@@ -90,6 +90,16 @@ def shares(asked: Sequence[Asked[Any]], clusters: Sequence[Hashable]) -> dict[st
     }
 
 
+def compared_texts(first: Answer, second: Answer) -> dict[str, str]:
+    """Return what a prompt for a judge of two answers names: the question, both answers, the references."""
+    return {
+        "question": asked_text(first),
+        "first": answer_text(first),
+        "second": answer_text(second),
+        "reference": "\n\n".join(first.references) or NONE,
+    }
+
+
 def asked_text(answer: Answer) -> str:
     """Return the prompt as a judge reads it: a chat of several turns with its roles."""
     return as_text(answer.sample.prompt)

@@ -69,20 +69,14 @@ class CompletionStore:
     def put(self, rows: Iterable[tuple[str, str, Completion]]) -> list[Completion]:
         """Store (key, question, answer) rows in one transaction; returns the answers that the file has for them now."""
         stored: list[Completion] = []
-        with self._lock, damage_reported(self.path):
+        with self._lock, damage_reported(self.path), self._database:
             self._database.execute("BEGIN IMMEDIATE")
-            try:
-                for key, question, answer in rows:
-                    insertion = self._database.execute(
-                        "INSERT OR IGNORE INTO completions VALUES (?, ?, ?, ?)",
-                        (key, question, answer.model_dump_json(exclude_defaults=True), time.time()),
-                    )
-                    stored.append(answer if insertion.rowcount else self._first(key, paid=answer))
-            except BaseException:
-                if self._database.in_transaction:  # a full disk has ended it already
-                    self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+            for key, question, answer in rows:
+                insertion = self._database.execute(
+                    "INSERT OR IGNORE INTO completions VALUES (?, ?, ?, ?)",
+                    (key, question, answer.model_dump_json(exclude_defaults=True), time.time()),
+                )
+                stored.append(answer if insertion.rowcount else self._first(key, paid=answer))
         return stored
 
     def _first(self, key: str, *, paid: Completion) -> Completion:

@@ -280,12 +280,7 @@ _HINTS = {
     "cannot start any token": "indent with spaces; text that begins with @, ` or % needs quotes",
     "mapping values are not allowed here": "text with a colon and a space in it needs quotes",
     "unknown escape character": "write paths with /, and text with backslashes in single quotes",
-    "expected ',' or": "is a bracket or a comma missing?",
-    "could not find expected ':'": "is a colon missing after the key?",
-    "did not find expected": "is the indentation the same as above?",
-    "but found another document": "one recipe a file: `---` begins another",
     "expected <block end>": "is the indentation the same as above?",
-    "while scanning a quoted scalar": "is the closing quote missing?",
     "undefined alias": "text that begins with * needs quotes",
 }
 
@@ -309,62 +304,49 @@ def _not_yaml(text: Text, error: Exception) -> Problem:
 
 def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
     """Return the mistake where it begins: an open bracket or quote is noticed lines below."""
-    mark = error.problem_mark or error.context_mark
-    context, problem = error.context or "", error.problem or "cannot be read"
-    hints = [hint for part, hint in _HINTS.items() if part in f"{context} {problem}"][:1]
+    mark, context, problem = error.problem_mark or error.context_mark, error.context or "", error.problem or ""
+    hint = next((hint for part, hint in _HINTS.items() if part in problem), None)
     if problem.startswith("but "):
         problem = f"{context}, {problem}"
-    at = text.place(mark.line, mark.column).text if mark else ""
-    if mark and (reference := re.match(r"\$\{[^{}]*\}", at[max(mark.column - 1, 0) :])):
-        hints = [f'write "{reference[0]}", in quotes: inside braces and brackets a reference needs them']
-    problem = problem.replace(_TAB, "a tab").replace("mapping values are", "a colon with a space behind it is")
-    if mark is None:
-        return Problem((), f"not YAML: {problem}", None, text.start())
-    begun = _left_open(text.content, mark)
-    if begun is None and "simple key" in context and error.context_mark is not None:
+    said = problem.replace(r"character '\t'", "a tab").replace(
+        "mapping values are", "a colon with a space behind it is"
+    )
+    if (opened := _left_open(text.content, error, mark)) is not None:
+        hint = f"noticed at line {mark.line + 1}, column {mark.column + 1}: {said}"
+        mark, sign = opened, text.content[opened.index]
+        said = f"this {_MARKS[sign]} {sign} is not closed in its place"
+        return Problem((), f"not YAML: {said}", hint, text.place(mark.line, mark.column))
+    if "simple key" in context:
         mark = error.context_mark
         key = text.place(mark.line, mark.column).text.strip()
-        hints = [f"is a colon missing? write {key}:"] if re.fullmatch(r"[\w-]+", key) else hints
-    layout = _layout(text.content, mark.line) if begun is None and _of_layout(problem, context, mark, text) else None
-    if layout is not None:
-        return Problem((), f"not YAML: {layout[2]}", layout[3], text.place(*layout[:2]))
-    if begun is not None:
-        opened, what = begun
-        where = f"line {mark.line + 1}, column {mark.column + 1}"
-        message, hints = (
-            f"not YAML: this {_MARKS[what]} {what} is not closed in its place",
-            [f"noticed at {where}: {problem}"],
-        )
-        mark = opened
-    else:
-        message = f"not YAML: {problem}"
-    return Problem((), message, "\n".join(hints) or None, text.place(mark.line, mark.column))
+        hint = f"is a colon missing? write {key}:" if re.fullmatch(r"[\w-]+", key) else None
+    elif reference := re.compile(r"\$\{[^{}]*\}").match(text.content, max(mark.index - 1, 0)):
+        hint = f'write "{reference[0]}", in quotes: inside braces and brackets a reference needs them'
+    line, column, said, hint = _layout(text.content, mark) or (mark.line, mark.column, said, hint)
+    return Problem((), f"not YAML: {said}", hint, text.place(line, column))
 
 
-def _left_open(content: str, noticed: Any) -> tuple[Any, str] | None:
-    """Return a bracket, or a quote, that was opened on a line above the error and was not meant to reach it."""
-    brackets: list[tuple[Any, str]] = []
-    quoted: tuple[Any, str] | None = None
+def _left_open(content: str, error: yaml.MarkedYAMLError, noticed: Any) -> Any:
+    """Return the mark of a bracket, or a quote, that was opened on a line above the error and was not meant to reach it."""
+    opened: list[Any] = []
+    quoted = None
     try:
         for token in yaml.scan(content, Loader=_Loader):
             if token.start_mark.index >= noticed.index:
                 break
             if isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken):
-                brackets.append((token.start_mark, "[" if isinstance(token, yaml.FlowSequenceStartToken) else "{"))
-            elif isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken) and brackets:
-                brackets.pop()
+                opened.append(token.start_mark)
+            elif isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken):
+                opened = opened[:-1]
             elif isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
-                long = token.start_mark.line < token.end_mark.line == noticed.line
-                quoted = (token.start_mark, token.style) if long else None
-    except yaml.YAMLError as error:
-        begun = getattr(error, "context_mark", None)
-        if begun is not None and "quoted scalar" in (getattr(error, "context", None) or ""):
-            quoted = begun, content[begun.index]
-    opened = quoted or (brackets[-1] if brackets else None)
-    return opened if opened is not None and opened[0].line < noticed.line else None
+                quoted = token.start_mark if token.end_mark.line == noticed.line else None
+    except yaml.YAMLError:
+        if error.context == "while scanning a quoted scalar":
+            quoted = error.context_mark
+    mark = quoted or (opened[-1] if opened else None)
+    return mark if mark is not None and mark.line < noticed.line else None
 
 
-_TAB = r"character '\t'"
 _STRANGE = re.compile("[\u00a0\u2000-\u200b\u202f\u205f\u3000\ufeff]")
 _PLAIN = "replace it by an ordinary space"
 _QUOTES = "\u201c\u201d\u201e\u2018\u2019"
@@ -372,33 +354,25 @@ _CURLY = re.compile("[\u201c\u201e\u2018].*[\u201d\u201c\u2019]$", re.DOTALL)
 
 
 def _strange(character: str) -> str:
-    return (
-        f"a {unicodedata.name(character, 'strange character').lower()} (U+{ord(character):04X}) is not a space in YAML"
-    )
+    name = unicodedata.name(character, "strange character").lower()
+    return f"a {name} (U+{ord(character):04X}) is not a space in YAML"
 
 
-def _of_layout(problem: str, context: str, mark: Any, text: Text) -> bool:
-    """Return True if spaces may be what is wrong, and not a second colon in a line."""
-    if "is not allowed here" in problem:
-        return ": " not in text.place(mark.line, mark.column).text[: mark.column]
-    return any(part in f"{context} {problem}" for part in ("block end", "expected ':'", "did not find expected"))
-
-
-def _layout(content: str, line: int) -> tuple[int, int, str, str] | None:
-    """Return (line, column, message, hint) of what is wrong with the spaces of a line that YAML refuses, or of the line
+def _layout(content: str, mark: Any) -> tuple[int, int, str, str] | None:
+    """Return (line, column, message, hint) of what is wrong with the spaces of the line that YAML refuses, or of the line
     above it, which it then read wrongly. Lines and columns count from 0.
     """
-    lines = content.splitlines()
-    above = next((number for number in range(line - 1, -1, -1) if lines[number].strip()), None)
-    for number in [line] if above is None else [above, line]:
-        if number < len(lines) and (strange := _STRANGE.search(lines[number].partition(" #")[0])):
+    lines = [*content.splitlines(), ""]
+    line = lines[mark.line]
+    above = next((number for number in range(mark.line - 1, -1, -1) if lines[number].strip()), mark.line)
+    for number in (above, mark.line):
+        if strange := _STRANGE.search(lines[number].partition(" #")[0]):
             return number, strange.start(), _strange(strange[0]), _PLAIN
-        if number < len(lines) and (key := re.match(r"\s*(?:- )?([\w.-]+):(?=[^\s:/])([^:]*)$", lines[number])):
+        if key := re.match(r"\s*(?:- )?([\w.-]+):(?=[^\s:/])([^:]*)$", lines[number]):
             return number, key.end(1), "no space after the colon", f"write {key[1]}: {key[2].strip()}"
-    if above is None or line >= len(lines):
-        return None
-    is_now, was = (len(text) - len(text.lstrip(" -")) for text in (lines[line], lines[above]))
-    if is_now != was and re.match(r" *[\w.-]+:\s", f"{lines[line]} ") and not lines[above].rstrip().endswith(":"):
+    is_now, was = (len(text) - len(text.lstrip(" -")) for text in (line, lines[above]))
+    a_key = re.match(r" *[\w.-]+:\s", f"{line} ") and ": " not in line[: mark.column]
+    if is_now != was and a_key and not lines[above].rstrip().endswith(":"):
         said = f"indented by {is_now} spaces, the line above by {was}"
-        return line, is_now, said, f"{was} spaces align it with the line above"
+        return mark.line, is_now, said, f"{was} spaces align it with the line above"
     return None

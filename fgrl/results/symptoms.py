@@ -5,16 +5,15 @@ They are computed from `answers.jsonl`, so that they are known whatever metrics 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from fgrl.evaluation import statistics
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import mean_per_token
+from fgrl.evaluation.repetition import asked_words, copied_share, distinct, given_to_others, words_of
 from fgrl.evaluation.statistics import Estimate
-from fgrl.rules.text import WORD
+from fgrl.rules.text import count_words
 
 RESAMPLES = 1000
 """Draws of the bootstrap: enough for the two digits that are shown."""
@@ -41,13 +40,9 @@ class Compared:
 Symptom = Callable[[Sequence[Answer]], list[float | None]]
 
 
-def _words(text: str) -> list[str]:
-    return [word.lower() for word in WORD.findall(text)]
-
-
 def words(answers: Sequence[Answer]) -> list[float | None]:
     """Words of each answer."""
-    return [float(len(_words(answer.text))) for answer in answers]
+    return [float(count_words(answer.text)) for answer in answers]
 
 
 def empty(answers: Sequence[Answer]) -> list[float | None]:
@@ -62,42 +57,24 @@ def cut_off(answers: Sequence[Answer]) -> list[float | None]:
 
 def repeats_prompt(answers: Sequence[Answer]) -> list[float | None]:
     """1 for an answer that repeats a passage of its prompt; None for an empty one."""
-    shares: list[float | None] = []
-    for answer in answers:
-        own, asked = _words(answer.text), _words(" ".join(turn.content for turn in answer.chat))
-        copied = copied_share(own, asked)
-        repeats = copied > 0 if len(asked) <= SHORT_PROMPT else copied >= MOSTLY
-        shares.append(float(repeats) if own else None)
-    return shares
-
-
-def copied_share(own: Sequence[str], asked: Sequence[str]) -> float:
-    """Share of an answer's words that lie in runs of `COPIED_RUN` words which the prompt has in the same order."""
-    runs = {tuple(asked[start : start + COPIED_RUN]) for start in range(len(asked) - COPIED_RUN + 1)}
-    copied = [False] * len(own)
-    for start in range(len(own) - COPIED_RUN + 1):
-        if tuple(own[start : start + COPIED_RUN]) in runs:
-            copied[start : start + COPIED_RUN] = [True] * COPIED_RUN
-    return sum(copied) / len(own) if own else 0.0
+    shares = [copied_share(answer, COPIED_RUN) for answer in answers]
+    short = [len(asked_words(answer)) <= SHORT_PROMPT for answer in answers]
+    return [
+        None if share is None else float(share > 0 if brief else share >= MOSTLY)
+        for share, brief in zip(shares, short, strict=True)
+    ]
 
 
 def same_for_others(answers: Sequence[Answer]) -> list[float | None]:
     """1 for an answer that is word for word the answer to another prompt, too; None for an empty one."""
-    prompts: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    texts = [tuple(_words(answer.text)) for answer in answers]
-    for answer, text in zip(answers, texts, strict=True):
-        prompts[text].add(answer.id)
-    return [float(len(prompts[text]) > 1) if text else None for text in texts]
+    given = zip(answers, given_to_others(answers), strict=True)
+    return [value if words_of(answer.text) else None for answer, value in given]
 
 
 def repeated_pairs(answers: Sequence[Answer]) -> list[float | None]:
     """Share of an answer's pairs of neighbouring words that it has said before; None without a pair."""
-    shares: list[float | None] = []
-    for answer in answers:
-        pairs = Counter(pairwise(_words(answer.text)))
-        total = sum(pairs.values())
-        shares.append((total - len(pairs)) / total if total else None)
-    return shares
+    shares = [distinct(words_of(answer.text), 2) for answer in answers]
+    return [None if share is None else 1 - share for share in shares]
 
 
 @dataclass

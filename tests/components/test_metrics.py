@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from fgrl.components.metrics.kl import Kl
 from fgrl.components.metrics.length import Length
 from fgrl.components.metrics.reference_likelihood import ReferenceLikelihood
-from fgrl.components.metrics.repetition import Repetition, distinct
+from fgrl.components.metrics.repetition import Repetition
 from fgrl.components.metrics.rule import RuleShare
 from fgrl.components.metrics.segment_length import SegmentLength
 from fgrl.components.metrics.token_auc import TokenAuc
@@ -23,6 +23,7 @@ from fgrl.components.verifiers.ifeval.length import NumberWords
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer, read_answers, write_answers
+from fgrl.evaluation.repetition import distinct
 from fgrl.evaluation.statistics import Estimate
 
 RULE = AllOf(rules=[NoComma(), NumberWords(relation="at least", num_words=2)])

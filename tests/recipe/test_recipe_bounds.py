@@ -68,7 +68,7 @@ def test_a_thousand_mistakes_fit_on_a_screen(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(SHORT.replace("shape: ring", ", ".join(f"k{n}: 1" for n in range(1000))), encoding="utf-8")
     done = validated(str(path))
-    assert "more\n1001 problems found; nothing was run." in done
+    assert "more\n1,001 problems found; nothing was run." in done
 
 
 @pytest.mark.usefixtures("world")

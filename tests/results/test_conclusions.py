@@ -13,13 +13,14 @@ from fake_runs import estimate, fake_run, write_json, write_lines
 from pages import assert_safe, change, page, stage
 
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.repetition import copied_share
 from fgrl.registry import build
 from fgrl.results.concluding import conclude, renew
 from fgrl.results.conclusions import Conclusions, Finding, Reply
 from fgrl.results.exploiting import percent, trend
 from fgrl.results.records import read_run
 from fgrl.results.run_folder import load
-from fgrl.results.symptoms import copied_share, repeats_prompt
+from fgrl.results.symptoms import repeats_prompt
 from fgrl.specs import ModelSpec, stage_of
 from fgrl.types import Ref, Response, Sample
 
@@ -713,13 +714,16 @@ def test_trends() -> None:
 
 def test_copied_passages() -> None:
     asked = ["say", "something", "about", "sewing", "in", "one", "or", "two", "short", "sentences"]
-    assert copied_share(["sewing", "in", "one", "or", "two", "words"], asked) == pytest.approx(5 / 6)
-    assert copied_share(["one", "or", "two", "of", "them", "sewing"], asked) == 0
-    assert copied_share([], asked) == 0
 
     def answer(text: str, question: str) -> Answer:
         return Answer(sample=Sample(id="1", prompt=question), response=Response(text=text, finished=True))
 
+    def share(text: str) -> float | None:
+        return copied_share(answer(text, " ".join(asked)), 4)
+
+    assert share("Sewing in one or two words") == pytest.approx(5 / 6)
+    assert share("one or two of them sewing") == 0
+    assert share("") is None
     document = " ".join(f"word{number}" for number in range(100))
     quoting = answer("It is word1 word2 word3 word4 as the document tells on its first page", document)
     copying = answer("word1 word2 word3 word4 word5 word6", document)

@@ -12,7 +12,7 @@ from pydantic import PrivateAttr
 
 from fgrl.evaluation import pairwise
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.judging import NONE, JudgedMetric, answer_text, asked_text, shares
+from fgrl.evaluation.judging import JudgedMetric, compared_texts, shares
 from fgrl.evaluation.pairwise import Ballot, Disagreement, Game, Look, Orders
 from fgrl.evaluation.rated import RatedMetric
 from fgrl.evaluation.statistics import Measured
@@ -115,13 +115,7 @@ class Elo(RatedMetric, JudgedMetric):
         return [shown for shown in both if shown[0] == first]
 
     def _question(self, prompt: Prompt, first: Answer, second: Answer) -> Question[Ballot]:
-        values = {
-            "question": asked_text(first),
-            "first": answer_text(first),
-            "second": answer_text(second),
-            "reference": "\n\n".join(first.references) or NONE,
-        }
-        return Question(self.request(prompt, values, about=first.id), _read)
+        return Question(self.request(prompt, compared_texts(first, second), about=first.id), _read)
 
 
 def _read(text: str) -> Ballot:

@@ -43,7 +43,7 @@ class FunctionMetric(Comparison):
     training helped; null: neither side, so it concludes nothing.
     """
 
-    _caller: Caller | None = PrivateAttr(None)
+    _caller: Caller = PrivateAttr()
 
     @model_validator(mode="after")
     def _check(self) -> FunctionMetric:
@@ -56,13 +56,8 @@ class FunctionMetric(Comparison):
         return self
 
     @property
-    def _function(self) -> Caller:
-        assert self._caller is not None, "set when the component was checked"
-        return self._caller
-
-    @property
     def called(self) -> str:
-        return self.title or self._function.names[0]
+        return self.title or self._caller.names[0]
 
     def corrections(self) -> list[str]:
         return key_of([self.path])
@@ -71,23 +66,23 @@ class FunctionMetric(Comparison):
         return None if self.better is None else Meaning(number.replace("_", " "), self.better)
 
     def needs(self) -> frozenset[str]:
-        return frozenset({"offsets"} if self._function.needs_offsets() or "tokens" in self._function.kinds else ())
+        return frozenset({"offsets"} if self._caller.needs_offsets() or "tokens" in self._caller.kinds else ())
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         """Raise `UserCodeError` when the function requires a column that the prompts do not have, or token ids."""
-        self._function.check_arguments(samples, [*OF_TEXTS, "completion_tokens", "completion_offsets"])
+        self._caller.check_arguments(samples, [*OF_TEXTS, "completion_tokens", "completion_offsets"])
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         """Answers that were given as text have no tokens, so they have no numbers of tokens."""
-        name = self._function.names[0]
+        name = self._caller.names[0]
         has_tokens = bool(answers) and not any(answer.given for answer in answers)
         texts = Texts(
             [answer.sample for answer in answers], [answer.text for answer in answers],
             offsets=[answer.offsets for answer in answers] if has_tokens else None,
         )  # fmt: skip
-        if self._function.kinds[0] == "tokens" and not has_tokens:
+        if self._caller.kinds[0] == "tokens" and not has_tokens:
             return {name: mean(answers, [None] * len(answers))}
-        outcome = self._function.call(texts)[0]
+        outcome = self._caller.call(texts)[0]
         if outcome.kind == "named":
             return {number: mean(answers, values) for number, values in outcome.named.items()}
         if outcome.kind == "numbers":

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from fgrl.errors import DataError
 from fgrl.evaluation import pairwise
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.judging import NONE, JudgedMetric, answer_text, asked_text, shares
+from fgrl.evaluation.judging import JudgedMetric, answer_text, compared_texts, shares
 from fgrl.evaluation.length_adjusted import length_adjusted
 from fgrl.evaluation.pairwise import Ballot
 from fgrl.evaluation.statistics import Measured, weighted_mean
@@ -117,14 +117,8 @@ class WinRate(JudgedMetric):
     def _question(self, prompt: Prompt, first: Answer, second: Answer) -> Question[Ballot]:
         soft = self.weighting == "logprob"
         read: Callable[[str], Ballot] = (lambda text: Ballot()) if soft else self._read
-        values = {
-            "question": asked_text(first),
-            "first": answer_text(first),
-            "second": answer_text(second),
-            "reference": "\n\n".join(first.references) or NONE,
-        }
-        likely = self.top_logprobs if soft else 0
-        request = self.request(prompt, values, logprobs=likely, about=first.id)
+        texts, likely = compared_texts(first, second), self.top_logprobs if soft else 0
+        request = self.request(prompt, texts, logprobs=likely, about=first.id)
         return Question(request, read, allow_truncated=soft)
 
     def _read(self, text: str) -> Ballot:

@@ -72,7 +72,7 @@ class FunctionReward(Reward):
     unmarked: float = 0.0
     """Reward of tokens outside all spans."""
 
-    _caller: Caller | None = PrivateAttr(None)
+    _caller: Caller = PrivateAttr()
     _state: TrainerState | None = PrivateAttr(None)
 
     @model_validator(mode="after")
@@ -91,25 +91,20 @@ class FunctionReward(Reward):
     def _every_path(self) -> list[str]:
         return self.paths if self.path is None else [self.path]
 
-    @property
-    def _functions(self) -> Caller:
-        assert self._caller is not None, "set when the component was checked"
-        return self._caller
-
     def corrections(self) -> list[str]:
         return key_of(self._every_path())
 
     def needs(self) -> frozenset[str]:
-        return frozenset({"offsets"} if self._functions.needs_offsets() else ())
+        return frozenset({"offsets"} if self._caller.needs_offsets() else ())
 
     def fills(self) -> frozenset[str]:
         """Return "criterion": the token rewards of each function that has some, for `rtt_grpo`."""
-        kinds = set(self._functions.kinds)
+        kinds = set(self._caller.kinds)
         filled = {"criterion": bool(kinds - {"numbers"}), "annotations": "spans" in kinds}
         return frozenset(name for name, is_filled in filled.items() if is_filled)
 
     def on_tokens(self) -> bool:
-        return self.placement == "tokens" and set(self._functions.kinds) != {"numbers"}
+        return self.placement == "tokens" and set(self._caller.kinds) != {"numbers"}
 
     def at_step(self, step: int, total: int) -> None:
         self._state = TrainerState(step, total)
@@ -117,11 +112,11 @@ class FunctionReward(Reward):
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         """Raise `UserCodeError` when a function requires a column that the prompts do not have."""
         state = [] if self._state is None else [STATE]
-        self._functions.check_arguments(samples, [*OF_TEXTS, *OF_TOKENS, *OF_LOGS, *state])
+        self._caller.check_arguments(samples, [*OF_TEXTS, *OF_TOKENS, *OF_LOGS, *state])
 
     def nothing_scored(self, where: str, example: str) -> UserCodeError:
         """Return the error with the place of the function."""
-        function, names = self._functions.looked[0], " and ".join(self._functions.names)
+        function, names = self._caller.looked[0], " and ".join(self._caller.names)
         problem = f"{names} returned None for each of the {where}, so none has a reward"
         return UserCodeError(report(function.file, function.line, problem, example))
 
@@ -132,7 +127,7 @@ class FunctionReward(Reward):
         ids = [row[:length] for row, length in zip(rollout.response_ids.tolist(), lengths, strict=True)]
         # 1.
         texts = Texts(rollout.samples, rollout.texts, ids, rollout.offsets, self._state, logs=True)
-        outcomes = self._functions.call(texts)
+        outcomes = self._caller.call(texts)
         # 2. each function's rewards of responses [B], and of tokens [B,T]
         parts = [self._placed(outcome, rollout, mask) for outcome in outcomes]
         weights = torch.tensor(self.weights or [1.0] * len(parts))
@@ -150,7 +145,7 @@ class FunctionReward(Reward):
         return Rewards(
             response, token, credited & mask,
             criterion=torch.stack(criterion, dim=1) if criterion else None,
-            annotations=_annotations(outcomes, self._functions.names, texts.extras),
+            annotations=_annotations(outcomes, self._caller.names, texts.extras),
             metrics=self._metrics(by_function, parts, texts.metrics),
         ).to(rollout.mask.device)  # fmt: skip
 
@@ -189,13 +184,13 @@ class FunctionReward(Reward):
     def _metrics(self, by_function: Tensor, parts: Sequence[_Placed], logged: Mapping[str, list[float]]) -> Numbers:
         """Means of each function's rewards, over the responses to which it applies, and what the functions log."""
         metrics: Numbers = {name: Mean(sum(values), len(values)) for name, values in logged.items()}
-        for place, name in enumerate(self._functions.names):
+        for place, name in enumerate(self._caller.names):
             values = by_function[:, place]
             known = values[~values.isnan()]
             metrics[name] = Mean(known.sum(), len(known))
             metrics[f"{name} missing"] = Mean(len(values) - len(known), len(values))
         spans = sum(part.spans for part in parts)
-        if "spans" in self._functions.kinds:
+        if "spans" in self._caller.kinds:
             metrics["spans"] = Mean(spans, len(by_function))
         if spans:
             metrics["uncovered"] = Mean(sum(part.uncovered for part in parts), spans)

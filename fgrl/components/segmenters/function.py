@@ -37,17 +37,12 @@ class FunctionSegmenter(Segmenter):
     files: list[Annotated[str, File]] = []
     """Files that the function reads: their content counts for the cache key."""
 
-    _caller: Caller | None = PrivateAttr(None)
+    _caller: Caller = PrivateAttr()
 
     @model_validator(mode="after")
     def _check(self) -> FunctionSegmenter:
         self._caller = Caller([self.path], allowed=("numbers", "tokens"), arguments=self.arguments, form="text")
         return self
-
-    @property
-    def _function(self) -> Caller:
-        assert self._caller is not None, "set when the component was checked"
-        return self._caller
 
     def corrections(self) -> list[str]:
         return key_of([self.path])
@@ -62,8 +57,8 @@ class FunctionSegmenter(Segmenter):
         ids = [row[:length] for row, length in zip(view.ids.tolist(), lengths, strict=True)]
         offsets = [own[:length] for own, length in zip(view.offsets, lengths, strict=True)]
         samples = [Sample(id=str(row), prompt="") for row in range(len(ids))]
-        value = self._function.values(Texts(samples, view.texts, ids, offsets))[0]
-        function = self._function.functions()[0]
+        value = self._caller.values(Texts(samples, view.texts, ids, offsets))[0]
+        function = self._caller.functions()[0]
         by_token = "completions" not in function.parameters and not {"completion_tokens", "completion_ids"}.isdisjoint(
             function.parameters
         )

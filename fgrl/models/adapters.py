@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import peft
 from safetensors.torch import load_file
 
 from fgrl.errors import DataError
-from fgrl.models import folders, trials
+from fgrl.models import folders
 from fgrl.models.finite import is_finite
 from fgrl.models.pretrained import reading, refuse_others
 
@@ -26,7 +24,7 @@ def add(net: Any, folder: Path, name: str) -> Any:
     Raises `DataError` for a folder without settings or weights, for weights that the settings do not ask for or `net`
     has no place for, and for numbers that are not finite.
     """
-    _check_settings(folder, [name for name, _module in net.named_modules()])
+    _check_settings(folder)
     has = load_file(folder / WEIGHTS)
     refuse_others(folder, infinite=[key for key, weight in has.items() if weight.numel() and not is_finite(weight)])
     with warnings.catch_warnings(), reading(folder, SETTINGS):
@@ -40,14 +38,12 @@ def add(net: Any, folder: Path, name: str) -> Any:
     return net
 
 
-def _check_settings(folder: Path, modules: Iterable[str]) -> None:
-    """Check what peft would take on trust: sizes, a scale, and an expression that is matched with every name of a
-    module.
-    """
+def _check_settings(folder: Path) -> None:
+    """Check what peft would take on trust: the weights' file, a rank and a scale."""
     settings = folders.read_settings(folder).get(SETTINGS)
     if settings is None:
         raise DataError(f"model {folder}: {SETTINGS}: no such file; {folders.AGAIN}")
-    shapes = folders.check_weights(folder, WEIGHTS)
+    folders.check_weights(folder, WEIGHTS)
     for name in ("r", "lora_alpha"):
         number = settings.get(name)
         if (
@@ -58,17 +54,3 @@ def _check_settings(folder: Path, modules: Iterable[str]) -> None:
             raise DataError(
                 f"model {folder}: {SETTINGS}: {name} is {number!r}, and a number is expected; {folders.AGAIN}"
             )
-    rank, widest = settings.get("r") or 0, max((size for shape in shapes.values() for size in shape), default=0)
-    if shapes and rank > widest:
-        raise DataError(
-            f"model {folder}: {SETTINGS}: r is {rank:,}, and no tensor of {WEIGHTS} is wider than {widest:,}; {folders.AGAIN}"
-        )
-    pattern = settings.get("target_modules")
-    if isinstance(pattern, str) and (wrong := trials.tried(lambda: _match(pattern, modules))):
-        raise DataError(f"model {folder}: {SETTINGS}: target_modules {pattern!r}: {wrong}; {folders.AGAIN}")
-
-
-def _match(pattern: str, modules: Iterable[str]) -> str:
-    for module in modules:
-        re.fullmatch(pattern, module)
-    return ""

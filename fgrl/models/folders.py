@@ -1,11 +1,10 @@
-"""The files of a model folder, checked before a library reads them: what hangs, fills the memory or runs code is
+"""The files of a model folder, checked before a library reads them: what would run code or cannot be read is
 refused here, and a mistake is named with its file. Imports no torch.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import safetensors
 from fgrl.errors import DataError
 
 AGAIN = "download or save the model again, or name another one"
-MEGABYTE = 2**20
 WHOLE = "model.safetensors"
 SETTINGS: Mapping[str, type] = {
     "config.json": dict,
@@ -28,25 +26,17 @@ SETTINGS: Mapping[str, type] = {
     "modules.json": list,
 }
 """Files of settings, and what each holds. tokenizer.json is left to its reader, which is fast."""
-LARGEST = {**dict.fromkeys(SETTINGS, 32 * MEGABYTE), "chat_template.jinja": MEGABYTE, "tokenizer.json": 1024 * MEGABYTE}
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-COUNTS = re.compile(r"layer|expert|block|depth")
-"""Names of settings that say how many modules an architecture has: each is built, however many there are."""
-Shapes = dict[str, tuple[int, ...]]
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the contents of the files of settings by name. Raises `DataError` for one that is no settings, and for any
-    file that a reader of models opens and that is no file or too large.
+    file that a reader of models opens and that is no file.
     """
-    for name, size in LARGEST.items():
+    for name in (*SETTINGS, "chat_template.jinja", "tokenizer.json"):
         file = folder / name
         if (file.exists() or file.is_symlink()) and not file.is_file():
             raise _refusal(file, "it is not a file")
-        if file.is_file() and file.stat().st_size > size:
-            raise _refusal(
-                file, f"it has {file.stat().st_size / MEGABYTE:.0f} MB, and at most {size / MEGABYTE:.0f} MB are read"
-            )
     found = {name: _json(folder / name, kind) for name, kind in SETTINGS.items() if (folder / name).is_file()}
     template = folder / "chat_template.jinja"
     if template.is_file():
@@ -57,12 +47,11 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return found
 
 
-def check_weights(folder: Path, name: str = WHOLE) -> Shapes:
-    """Return the shapes of the tensors in a folder's safetensors files; `name` is that of the only file.
+def check_weights(folder: Path, name: str = WHOLE) -> None:
+    """Check the headers of a folder's safetensors files; `name` is that of the only file.
 
     Raises `DataError` for missing and damaged files, for pickles in their place, for shards outside the folder, for a
-    tensor that two shards have, for whole numbers as weights, and where config.json asks for more modules than there
-    are tensors.
+    tensor that two shards have, and for whole numbers as weights.
     """
     config = read_settings(folder).get("config.json", {})
     if name == WHOLE:
@@ -76,23 +65,14 @@ def check_weights(folder: Path, name: str = WHOLE) -> Shapes:
             folder / "config.json", f"transformers_weights names {name!r}, which is no safetensors file of the folder"
         )
     quantized = "quantization_config" in config
-    shapes: Shapes = {}
     origin: dict[str, Path] = {}
     for file in _weight_files(folder, name):
-        for tensor, kind, shape in _tensors(file):
+        for tensor, kind in _tensors(file):
             if tensor in origin:
                 raise DataError(f"model {folder}: {tensor} stands in {origin[tensor].name} and in {file.name}; {AGAIN}")
             if tensor.endswith(".weight") and not quantized and not kind.startswith(("F", "BF")):
                 raise _refusal(file, f"{tensor} holds whole numbers or others that are no weights ({kind})")
-            origin[tensor], shapes[tensor] = file, shape
-    most = max([len(shapes), *(size for shape in shapes.values() for size in shape)])
-    for setting, count in _counts(config):
-        if count > most:
-            raise _refusal(
-                folder / "config.json",
-                f"{setting} is {count:,}, and the weights of the folder are {len(shapes):,} tensors",
-            )
-    return shapes
+            origin[tensor] = file
 
 
 def parts_of_encoder(folder: Path, modules: list[Any] | None) -> Iterator[tuple[Path, bool]]:
@@ -157,13 +137,12 @@ def _shards(index: Path) -> list[Path]:
     return [_regular(index.parent / name) for name in names]
 
 
-def _tensors(file: Path) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Name, type and shape of each tensor of a safetensors file, of which only the header is read."""
+def _tensors(file: Path) -> Iterator[tuple[str, str]]:
+    """Name and type of each tensor of a safetensors file, of which only the header is read."""
     try:
         with safetensors.safe_open(file, framework="pt") as content:
             for tensor in content.keys():  # noqa: SIM118 (it is no mapping)
-                part = content.get_slice(tensor)
-                yield tensor, part.get_dtype(), tuple(part.get_shape())
+                yield tensor, content.get_slice(tensor).get_dtype()
     except (safetensors.SafetensorError, ValueError, OverflowError) as error:
         with file.open("rb") as raw:
             pointer = raw.read(40).startswith(b"version https://git-lfs")
@@ -172,18 +151,6 @@ def _tensors(file: Path) -> Iterator[tuple[str, str, tuple[int, ...]]]:
                 f"model {file.parent}: {file.name} is a pointer of git lfs, not the weights: run git lfs pull"
             ) from None
         raise _refusal(file, f"it is no safetensors file, or damaged ({str(error)[:200]})") from None
-
-
-def _counts(settings: Any) -> Iterator[tuple[str, int]]:
-    """Names and values of the settings that say how many modules there are; a list counts its entries."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _counts(value)
-        elif COUNTS.search(name):
-            if isinstance(value, list):
-                yield name, len(value)
-            elif isinstance(value, int):
-                yield name, value
 
 
 def _json(file: Path, kind: type) -> Any:

@@ -6,7 +6,6 @@ another shape or not finite is refused. Adapters and heads are checked by the sa
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ import huggingface_hub
 
 from fgrl import lazy
 from fgrl.errors import DataError, FgrlError, Unavailable
-from fgrl.models import folders, trials
+from fgrl.models import folders
 from fgrl.registry.problems import did_you_mean
 from fgrl.specs import DAY
 
@@ -41,8 +40,8 @@ READ_BY = {
 """The file that a class of transformers reads first; config.json where none is named."""
 UNUSED = ("pooler.",)
 """Parts of encoders that fgrl never uses, and that many models do not have: they may be missing."""
-PROBE = "Rain fell on the hills all night. " * 300
-"""A long text for the trial of a tokenizer: what multiplies texts shows it here."""
+PROBE = "Rain fell on the hills all night."
+"""What a tokenizer and a chat template are tried with."""
 REPORTING: Mapping[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
 """transformers returns what it found in the files; without the second it raises for wrong shapes, and names none."""
 TODAY = "26 Jul 2024"
@@ -54,9 +53,6 @@ CLOCK = (
 """Before a template that reads the clock: takes the place of transformers' own function."""
 CHANCE = re.compile(r"\| random\b|\bmap \( .random\b|\blipsum\b")
 """What draws at random in the words of a template's code, with a space between them."""
-LONGEST = 10
-"""A rendered conversation has at most this many times the characters of its turns, plus `OVERHEAD`."""
-OVERHEAD = 200_000
 
 
 def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
@@ -75,50 +71,18 @@ def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
 def pretrained_model(auto: Any, name: str | Path, *, unused: tuple[str, ...] = UNUSED, **options: Any) -> Any:
     """Return a model with its weights, of which none is random: see `pretrained`.
 
-    Before any memory is taken, names and shapes of the weights are compared with those of the architecture, and after
-    that their numbers are looked at: `DataError` names what is missing, what nothing uses, what has another shape, and
-    what is not finite. Weights that are tied to others may be missing, and so may the parts that `unused` names. Where
+    `DataError` names what is missing, what nothing uses, what has another shape, and what is not finite. Weights that are tied to others may be missing, and so may the parts that `unused` names. Where
     only the trunk is read (`AutoModel`), the weights of a head beside it are left alone.
     """
     if "gguf_file" not in options:
         options["use_safetensors"] = True
-        _check_outline(auto, name, unused, **options)
+        if Path(name).is_dir():
+            folders.check_weights(Path(name))
     with reading(name, "config.json"):
         net, found = auto.from_pretrained(name, trust_remote_code=False, **REPORTING, **options)
     _refuse(net, found, name, unused)
     refuse_others(name, infinite=finite.non_finite(net))
     return net
-
-
-def _check_outline(auto: Any, name: str | Path, unused: tuple[str, ...], **options: Any) -> None:
-    """Compare the weights of a model with its architecture without taking memory for either."""
-    import transformers  # not lazily, see `tokenizer_of`
-
-    fits = None
-    if Path(name).is_dir():
-        shapes = folders.check_weights(Path(name))
-        file = Path(name) / "config.json"
-        text = file.read_bytes() if file.is_file() else b""
-        asked = repr((unused, sorted(options.items()), text, sorted(shapes.items())))
-        fits = (auto, hashlib.sha256(asked.encode("utf-8", "surrogatepass")).digest())
-        if fits in _FITTING:
-            return
-    with reading(name, "config.json"):
-        config = transformers.AutoConfig.from_pretrained(
-            name, trust_remote_code=False, revision=options.get("revision")
-        )
-        if getattr(config, "quantization_config", None) is not None:  # its reader takes no outline
-            return
-        options.pop("quantization_config", None)
-        outline, found = auto.from_pretrained(name, trust_remote_code=False, device_map="meta", **REPORTING, **options)
-    _refuse(outline, found, name, unused)
-    if fits is not None:
-        _FITTING.add(fits)
-
-
-_FITTING: set[tuple[Any, bytes]] = set()
-"""Classes, and digests of what outlines of them were made of, of the outlines in this process that fitted: a policy, its reference and
-its base are often one folder."""
 
 
 def _refuse(net: Any, found: Mapping[str, Any], name: str | Path, unused: tuple[str, ...]) -> None:
@@ -232,17 +196,14 @@ def _tried(tokenizer: Any, name: str, chat_template: str | None, date_string: st
     for chance in ("dropout", "alpha"):  # of merges, and of pieces
         if getattr(model, chance, None) is not None:
             setattr(model, chance, None)
-    file = Path(name) / "tokenizer.json"
-    key = (name, str(template), file.stat().st_mtime_ns if file.is_file() else 0)
-    if key not in _PROBLEMS:
-        _PROBLEMS[key] = _problem(tokenizer)
-    if problem := _PROBLEMS[key]:
-        raise DataError(f"{place}: {problem}; correct it, or {folders.AGAIN}")
+    with reading(name, "the chat template" if chat_template is None else chat_template):
+        problem = _problem_of_template(tokenizer) if template else ""
+    if problem:
+        raise DataError(f"{place}: the chat template cannot be used: {problem}; correct it, or {folders.AGAIN}")
+    with reading(name, "tokenizer.json"):
+        if not tokenizer.decode(tokenizer(PROBE).input_ids):
+            raise DataError(f"model {name}: the tokenizer makes no tokens of {PROBE!r}; {folders.AGAIN}")
     return tokenizer
-
-
-_PROBLEMS: dict[tuple[str, str, int], str] = {}
-"""What trials in this process found, by the model's name, its template and the time of its tokenizer."""
 
 
 def _rendered(render: Any, tokenizer: Any, conversation: Any, **options: Any) -> Any:
@@ -256,34 +217,17 @@ def _rendered(render: Any, tokenizer: Any, conversation: Any, **options: Any) ->
     return render(conversation, chat_template=template, **options)
 
 
-def _problem(tokenizer: Any) -> str:
-    """Return what is wrong with a tokenizer or its template; "" where both work."""
-
-    def renders() -> str:
-        for template in given.values() if isinstance(given := tokenizer.chat_template, dict) else [given]:
-            code = [
-                text
-                for _line, kind, text in jinja2.Environment().lex(template)
-                if kind in ("operator", "name", "string")
-            ]
-            if chance := CHANCE.search(" ".join(code)):
-                return f"it draws at random ({chance.group()}), so that a prompt would be another one at each call"
-        for turns in (["user"], ["user", "assistant"]):
-            for text in ("Why?", PROBE):
-                chat = [{"role": role, "content": text} for role in turns]
-                rendered = tokenizer.apply_chat_template(chat, add_generation_prompt=len(turns) == 1, tokenize=False)
-                if len(rendered) > len(turns) * len(text) * LONGEST + OVERHEAD:
-                    return f"it makes {len(rendered):,} characters of {len(turns) * len(text):,}"
-                if text.strip() not in rendered:
-                    return "what the user says is not in the prompt"
-        return ""
-
-    if tokenizer.chat_template and (wrong := trials.tried(renders)):
-        return f"the chat template fails on a conversation of one or two turns: {wrong}"
-    if wrong := trials.tried(
-        lambda: "" if tokenizer.decode(tokenizer(PROBE).input_ids) else "it makes no tokens of it"
-    ):
-        return f"the tokenizer (tokenizer.json) fails on a text of {len(PROBE):,} characters: {wrong}"
+def _problem_of_template(tokenizer: Any) -> str:
+    """Return what is wrong with the prompts that a chat template makes of one and of two turns; "" for nothing."""
+    given = tokenizer.chat_template
+    for template in given.values() if isinstance(given, dict) else [given]:
+        code = [text for _, kind, text in jinja2.Environment().lex(template) if kind in ("operator", "name", "string")]
+        if chance := CHANCE.search(" ".join(code)):
+            return f"it draws at random ({chance.group()}), so that a prompt would be another one at each call"
+    for turns in (["user"], ["user", "assistant"]):
+        chat = [{"role": role, "content": PROBE} for role in turns]
+        if PROBE not in tokenizer.apply_chat_template(chat, add_generation_prompt=len(turns) == 1, tokenize=False):
+            return "what the user says is not in the prompt"
     return ""
 
 
@@ -314,7 +258,7 @@ def _check_encoder(folder: Path) -> None:
     settings = folders.read_settings(folder)
     for part, is_transformer in folders.parts_of_encoder(folder, settings.get("modules.json")):
         if is_transformer:
-            _check_outline(transformers.AutoModel, part, (*UNUSED, "decoder."), use_safetensors=True)
+            pretrained_model(transformers.AutoModel, part, unused=(*UNUSED, "decoder."), device_map="meta")
         elif any(part.glob("*.bin")) or any(part.glob("*.safetensors")):
             folders.check_weights(part)
 

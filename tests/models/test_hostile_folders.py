@@ -20,7 +20,6 @@ from model_helpers import LORA, stir, tiny
 from pipeline_helpers import fgrl_here
 
 from fgrl import models
-from fgrl.models import pretrained
 
 MEMORY, SECONDS = 3 * 2**30, 60
 """Limits of a process that runs one folder: address space beyond that of the tests, and time."""
@@ -102,9 +101,7 @@ def sound(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 @pytest.fixture(scope="module", autouse=True)
 def _libraries_are_loaded(sound: Callable[[Base], Path], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What a run imports late is there before the forks are made, each of which would import it. What it found out about models is
-    forgotten.
-    """
+    """What a run imports late is there before the forks are made, each of which would import it."""
     for recipe, base in (("sample", "whole"), ("calibrate", "scalar")):
         folder = tmp_path_factory.mktemp(recipe)
         shutil.copytree(sound("whole"), folder / "base")
@@ -112,8 +109,6 @@ def _libraries_are_loaded(sound: Callable[[Base], Path], tmp_path_factory: pytes
         write(folder, recipe)
         done = fgrl_here("run", "recipe.yaml", cwd=folder)
         assert done.returncode == 0, done.stderr
-    pretrained._FITTING.clear()
-    pretrained._PROBLEMS.clear()
 
 
 @pytest.fixture(scope="module")

@@ -286,7 +286,7 @@ def test_a_missing_folder_and_a_missing_hub_model_are_told_apart(tiny_model_dir,
 def test_four_bits_say_what_they_need(tiny_model_dir, monkeypatch):
     with pytest.raises(ValueError, match="add lora"):
         tiny(tiny_model_dir, quantize="nf4", trainable=True)
-    monkeypatch.setattr("fgrl.models.loading.util.find_spec", lambda name: None)
+    monkeypatch.setattr("fgrl.errors.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pip install 'fgrl\[nf4\]'"):
         tiny(tiny_model_dir, quantize="nf4")
 

@@ -214,7 +214,9 @@ def _why_whole(saved: dict[str, Any], origin: Lineage, options: Options) -> str 
 
 
 def _write_adapter(model: Path, folder: Path, origin: Lineage, options: Options) -> str:
-    """Return the adapter with its base's name on the hub. Returns the class that loads it."""
+    """Write the adapter with its base's name on the hub. Returns the class that loads it."""
+    from fgrl.models.pretrained import tokenizer_of
+
     for name in ("adapter_model.safetensors", "head.safetensors"):
         if (model / name).is_file():
             shutil.copyfile(model / name, folder / name)
@@ -227,7 +229,7 @@ def _write_adapter(model: Path, folder: Path, origin: Lineage, options: Options)
         "task_type": "CAUSAL_LM" if lm else "FEATURE_EXTRACTION",
     }
     files.write_json(folder / "adapter_config.json", config, indent=2)
-    _tokenizer(model).save_pretrained(folder)
+    tokenizer_of(str(model), None).save_pretrained(folder)
     return "AutoPeftModelForCausalLM" if lm else "AutoPeftModelForFeatureExtraction"
 
 
@@ -249,12 +251,6 @@ def _write_weights(model: Path, folder: Path, head: str, dtype: str, answers: ag
     write_weights(net.to(getattr(torch, dtype)), folder)
     tokenizer.save_pretrained(folder)
     return loads
-
-
-def _tokenizer(model: Path) -> Any:
-    from fgrl.models.pretrained import tokenizer_of
-
-    return tokenizer_of(str(model), None)
 
 
 def _generation_config(model: models.LanguageModel) -> transformers.GenerationConfig:
@@ -362,8 +358,9 @@ def _describe(
         files.write_text(folder / RECIPE, text)
     about = json.loads((model / "fgrl.json").read_text(encoding="utf-8"))
     written = card.text(
-        replace(exported, folder=folder), provenance, recipe=text, title=options.name or exported.folder.resolve().name,
-        license=options.license, sanitizer=sanitizer, about=about, size=_size(folder),
+        exported, provenance, recipe=text, title=options.name or exported.folder.resolve().name,
+        license=options.license, sanitizer=sanitizer, about=about,
+        size=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
     )  # fmt: skip
     files.write_text(folder / "README.md", written)
     stage = provenance.stage
@@ -374,8 +371,3 @@ def _describe(
     del marker["folder"]
     marker["files"] = sorted([*_names(folder), MARKER])
     files.write_json(folder / MARKER, sanitizer.value(marker), indent=2)
-
-
-def _size(folder: Path) -> int:
-    """Bytes of the weights."""
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))

@@ -26,13 +26,12 @@ from fgrl.specs import HUB_ID, names_folder, stage_of
 _REFERENCE = re.compile(r"\$\{out:\s*([^}\s]+)\s*\}")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Input:
     """A file or a data set that a stage read."""
 
-    stage: str
     setting: str
-    """Path of the setting that names it."""
+    """The stage, and the path of the setting that names it."""
     name: str
     """The path of the file or folder, `rewards.py:score` of a function, or the data set's id on the hub."""
     identity: str
@@ -41,23 +40,15 @@ class Input:
     part: str = ""
     """Configuration and split of a data set."""
 
-    @property
-    def is_code(self) -> bool:
-        """True for a function of a file, as in `rewards.py:score`."""
-        return not self.hub and ".py:" in self.name
-
 
 @dataclass
 class MeasuredNumbers:
     """Numbers of the model in one evaluation."""
 
-    stage: str
-    recipe: str
-    prompts: int | None
-    limit: int | None
+    evaluation: StageFolder
     baseline: str
     model: str
-    """Name of the model in the evaluation."""
+    """Names in the evaluation; the first is empty for a model that is itself the baseline."""
     rows: list[tuple[Measure, ModelNumber, ModelNumber | None]]
     """The number, the model's value, and the baseline's."""
 
@@ -67,7 +58,7 @@ class Provenance:
     """Origin of a model. Empty for a model whose stage's folder is unknown."""
 
     chain: list[StageFolder] = field(default_factory=list)
-    """Collect the stages that it was made from, in order of execution; its own stage is the last."""
+    """The stages that it was made from, in order of execution; its own stage is the last."""
     measured: list[MeasuredNumbers] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Stages whose folders are gone."""
@@ -78,21 +69,12 @@ class Provenance:
     def stage(self) -> StageFolder | None:
         return self.chain[-1] if self.chain else None
 
-    @property
-    def own_code(self) -> bool:
-        """True if a stage uses components or functions that are not fgrl's: of a file that its recipe imports or
-        names, of a script.
-        """
-        identities = [stage.record.identity for stage in self.chain]
-        defined = any(identity.get("sources") or identity.get("definitions") for identity in identities)
-        return defined or any(each.is_code for each in self.inputs())
-
     def recipe(self) -> dict[str, Any]:
-        """Return the stages as one recipe, in plain data. Stages of one name get a number."""
+        """Return the stages as one recipe, in plain data. A second stage of one name has its key behind it."""
         names = self.names()
         stages = {names[stage.key]: _renamed(stage.settings, stage.record.upstream, names) for stage in self.chain}
-        seed = self.chain[-1].seed if self.chain else 0
-        return {"about": self.about or "The stages that this model was made with.", "seed": seed, "stages": stages}
+        about = self.about or "The stages that this model was made with."
+        return {"about": about, "seed": self.chain[-1].seed, "stages": stages}
 
     def names(self) -> dict[str, str]:
         """Return a name for each stage, by its key: what the stages after it call it."""
@@ -100,22 +82,17 @@ class Provenance:
         names: dict[str, str] = {}
         for stage in self.chain:
             name = called.get(stage.key, stage.name)
-            again = sum(
-                other == name or re.fullmatch(rf"{re.escape(name)}_\d+", other) is not None for other in names.values()
-            )
-            names[stage.key] = f"{name}_{again + 1}" if again else name
+            names[stage.key] = f"{name}_{stage.key}" if name in names.values() else name
         return names
 
     def inputs(self) -> list[Input]:
-        """Return the files, folders, functions and data sets that the stages read. What several stages read is listed
-        once.
-        """
+        """Return what the stages read: files, folders, functions and data sets. What several stages read is listed once."""
         listed: dict[tuple[str, str, str], Input] = {}
         names = self.names()
         for stage in self.chain:
             identity = stage.record.identity
-            data = mapping(identity.get("data"))
-            for each in _inputs(names[stage.key], (), mapping(identity.get("settings")), stage.settings, data):
+            read = _inputs((names[stage.key],), identity.get("settings"), stage.settings, mapping(identity.get("data")))
+            for each in read:
                 listed.setdefault((each.name, each.identity, each.part), each)
         return list(listed.values())
 
@@ -156,25 +133,16 @@ def _collect(stage: StageFolder, into: Provenance, known: set[str]) -> None:
 def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]:
     """Yield the measurements of its model by finished evaluations beside the stage, the newest first."""
     beside = map(StageFolder, stage.folder.parent.glob("*-*"))
-    evaluations = [
-        other
-        for other in beside
-        if (other.out / METRICS).is_file()
-        and other.finished
-        and (stage.key in other.record.upstream.values() or other.key == stage.key)
-    ]
+    evaluations = [other for other in beside if (other.out / METRICS).is_file() and other.finished]
     for evaluation in sorted(evaluations, key=lambda other: other.record.made, reverse=True):
-        notes: list[str] = []
-        results = read_evaluation(evaluation.out, notes)
+        if stage.key not in (*evaluation.record.upstream.values(), evaluation.key):
+            continue
+        results = read_evaluation(evaluation.out, [])
         for model in _names_of(stage, step, evaluation):
             base = "" if model == results.baseline else results.baseline
             rows = [(each, own, each[base]) for each in results.measures if (own := each[model]) is not None]
             if rows:
-                prompts = evaluation.record.summary.get("prompts")
-                yield MeasuredNumbers(
-                    evaluation.name, evaluation.record.recipe, prompts if isinstance(prompts, int) else None,
-                    evaluation.record.limit, results.baseline, model, rows,
-                )  # fmt: skip
+                yield MeasuredNumbers(evaluation, base, model, rows)
 
 
 def _names_of(stage: StageFolder, step: int | None, evaluation: StageFolder) -> list[str]:
@@ -203,36 +171,33 @@ def _renamed(value: Any, upstream: Mapping[str, str], names: Mapping[str, str]) 
     return _REFERENCE.sub(lambda match: f"${{out:{names.get(upstream.get(match[1], ''), match[1])}}}", value)
 
 
-def _inputs(
-    stage: str, path: Sequence[str | int], identity: Any, settings: Any, data: Mapping[str, Any]
-) -> Iterator[Input]:
+def _inputs(path: Sequence[str | int], identity: Any, settings: Any, data: Mapping[str, Any]) -> Iterator[Input]:
     """Walk both trees: the identity has what each file and data set is, the settings have its name.
 
-    data: by the path of each reader, the hash of what it reads; that of a folder is nowhere else.
+    path: the stage and the settings down to here; data: by the path of each reader, the hash of what it reads; that of a
+    folder is nowhere else.
     """
     place = ".".join(map(str, path))
-    if isinstance(identity, Mapping):
-        if set(identity) == {"sha256"} and isinstance(settings, str):
-            code = " of the code" if ".py" in (settings[-3:], settings.rpartition(":")[0][-3:]) else ""
-            yield Input(stage, place, settings, f"sha256{code} {identity['sha256']}")
-            return
-        name = identity.get("path")
-        part = " ".join(str(identity[key]) for key in ("config", "split") if identity.get(key))
-        folder = inside(settings, "path")
-        digest = mapping(data.get(dotted(path))).get("sha256")
-        if name == "folder" and isinstance(folder, str) and digest:
-            yield Input(stage, place, folder, f"sha256 {digest}", part=part)
-        elif (
-            isinstance(name, str)
-            and "split" in identity
-            and "/" in name
-            and HUB_ID.fullmatch(name)
-            and not names_folder(name)
-        ):
-            revision = identity.get("revision")
-            yield Input(stage, place, name, f"revision {revision}" if revision else "no pinned revision", True, part)
-        for key, item in identity.items():
-            yield from _inputs(stage, (*path, str(key)), item, inside(settings, key), data)
-    elif isinstance(identity, list):
-        for index, item in enumerate(identity):
-            yield from _inputs(stage, (*path, index), item, inside(settings, index), data)
+    if isinstance(identity, list):
+        identity = dict(enumerate(identity))
+    if not isinstance(identity, Mapping):
+        return
+    name, folder = identity.get("path"), inside(settings, "path")
+    part = " ".join(str(identity[key]) for key in ("config", "split") if identity.get(key))
+    digest = mapping(data.get(dotted(path[1:]))).get("sha256")
+    if set(identity) == {"sha256"} and isinstance(settings, str):
+        code = " of the code" if ".py" in settings else ""
+        yield Input(place, settings, f"sha256{code} {identity['sha256']}")
+    elif name == "folder" and isinstance(folder, str) and digest:
+        yield Input(place, folder, f"sha256 {digest}", part=part)
+    elif (
+        isinstance(name, str)
+        and "/" in name
+        and "split" in identity
+        and not names_folder(name)
+        and HUB_ID.fullmatch(name)
+    ):
+        revision = identity.get("revision")
+        yield Input(place, name, f"revision {revision}" if revision else "no pinned revision", True, part)
+    for key, item in identity.items():
+        yield from _inputs((*path, key), item, inside(settings, key), data)

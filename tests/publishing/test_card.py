@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from fgrl.errors import DataError
 from fgrl.models.sources import Source
 from fgrl.publishing import card as cards
 from fgrl.publishing import exporting, lineage, provenance
+from fgrl.publishing.agreement import Agreement
+from fgrl.publishing.exported import Exported
 from fgrl.publishing.exporting import Options
 from fgrl.sanitizing import Sanitizer
 
@@ -95,6 +99,43 @@ def test_a_model_without_a_stage_has_a_card_that_says_so(tiny_model_dir, tmp_pat
     assert not (tmp_path / "out" / "recipe.yaml").exists()
 
 
+@pytest.mark.parametrize("form", ["adapter", "weights"])
+@pytest.mark.parametrize("head", ["lm", "scalar", "token"])
+def test_the_example_of_every_form_is_python_and_loads_by_the_title(tmp_path, form, head):
+    exported = Exported(tmp_path, form, head, "float32", "", "AutoPeftModel", None, Agreement(3, 9, 3, 0.0), True)
+    text = cards.text(
+        exported, provenance.Provenance(), recipe="", title='my "policy"', license="mit", sanitizer=Sanitizer(None),
+        about={"segmenter": "bandit"}, size=5,
+    )  # fmt: skip
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    constants = [node.value for node in ast.walk(ast.parse(code[0])) if isinstance(node, ast.Constant)]
+    assert len(code) == 1
+    assert 'my "policy"' in constants
+    assert ("head.safetensors" in text) == (form == "adapter" and head != "lm")
+    assert not re.search(r"\n{3}|[ \t]\n", text)
+
+
+def test_a_trial_and_stages_that_are_gone_are_said(tmp_path, tiny_model_dir):
+    first = finish(stage(tmp_path / "runs", "sft", "finetune", {"reward": {"name": "length"}}, makes="Checkpoint"))
+    made = train(tmp_path / "runs", "policy", tiny_model_dir, upstream={"sft": first}, lora=None)
+    gone = train(tmp_path / "gone", "old", tiny_model_dir, lora=None)
+    for folder, change in (
+        (first, {"identity": {"limit": 4}}),
+        (made, {"upstream": {"sft": key(first), "old": key(gone)}}),
+    ):
+        record = json.loads((folder / "stage.json").read_text())
+        (folder / "stage.json").write_text(json.dumps(record | change))
+    exporting.export(made / "out", tmp_path / "out", provenance.read(made))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "| finetune (reward length) |" in card
+    assert "**A trial**: stages were run with `--limit`" in card
+    assert f"gone are missing here: old-{key(gone)}." in card
+
+
+def key(folder: Path) -> str:
+    return folder.name.rpartition("-")[2]
+
+
 # -- where it comes from -----------------------------------------------------------------------------------------------
 
 
@@ -133,18 +174,19 @@ def test_an_evaluation_of_another_model_or_step_is_left_out(tiny_model_dir, tmp_
     assert provenance.read(first, step=40).measured == []
 
 
-def test_two_stages_of_one_name_get_a_number_and_keep_their_references(tmp_path):
+def test_two_stages_of_one_name_are_told_apart_and_keep_their_references(tmp_path):
     runs = tmp_path / "runs"
     settings = [{"model": {"base": "a/b"}}, {"model": {"base": "${out:sft}"}}, {"model": {"base": "${out:sft}"}}]
     first = finish(stage(runs, "sft", "finetune", settings[0], makes="Checkpoint"))
     second = finish(stage(runs, "sft", "finetune", settings[1], makes="Checkpoint", upstream={"sft": first}))
     third = finish(stage(runs, "policy", "rl", settings[2], makes="Checkpoint", upstream={"sft": second}))
     stages = provenance.read(third).recipe()["stages"]
-    assert list(stages) == ["sft", "sft_2", "policy"]
-    assert [stages[name]["model"]["base"] for name in stages] == ["a/b", "${out:sft}", "${out:sft_2}"]
+    again = f"sft_{key(second)}"
+    assert list(stages) == ["sft", again, "policy"]
+    assert [stages[name]["model"]["base"] for name in stages] == ["a/b", "${out:sft}", f"${{out:{again}}}"]
 
 
-def test_folders_of_data_are_listed_and_functions_are_code(tmp_path):
+def test_folders_of_data_and_functions_are_named_without_their_place(tmp_path, tiny_model_dir):
     settings = {
         "prompts": {"name": "mix", "readers": [{"name": "hf", "path": "/srv/private/my prompts", "split": "train"}]},
         "reward": {"name": "function", "path": "/srv/private/rewards.py:score"},
@@ -154,32 +196,15 @@ def test_folders_of_data_are_listed_and_functions_are_code(tmp_path):
         "reward": {"name": "function", "path": {"sha256": "b" * 64}},
     }
     folder = finish(stage(tmp_path / "runs", "policy", "rl", settings, makes="Checkpoint", identity=identity))
-    assert provenance.read(folder).own_code
     record = json.loads((folder / "stage.json").read_text())
     record["identity"]["data"] = {"prompts.readers[0]": {"sha256": "a" * 64}}
     (folder / "stage.json").write_text(json.dumps(record))
-    data, functions = card_sections(provenance.read(folder))
-    assert f"| `my prompts` | train | `sha256 {'a' * 64}` | policy.prompts.readers.0 |" in data
-    assert "rewards.py" not in data
-    assert functions.startswith("## Functions of the author")
-    assert f"| `rewards.py:score` |  | `sha256 of the code {'b' * 64}` | policy.reward.path |" in functions
-
-
-def card_sections(history: provenance.Provenance) -> tuple[str, str]:
-    """What the card says of data, and of functions."""
-    text = "\n".join(cards._data(history, Sanitizer(None)))
-    data, heading, functions = text.partition("## Functions")
-    return data, heading + functions
-
-
-@pytest.mark.parametrize("kind", ["sources", "definitions"])
-def test_components_of_imported_files_and_of_scripts_are_own_code(tmp_path, kind):
-    folder = finish(stage(tmp_path / "runs", "policy", "rl", {}, makes="Checkpoint"))
-    assert not provenance.read(folder).own_code
-    record = json.loads((folder / "stage.json").read_text())
-    record["identity"][kind] = {"0": "a" * 64}
-    (folder / "stage.json").write_text(json.dumps(record))
-    assert provenance.read(folder).own_code
+    made = train(tmp_path / "other", "policy", tiny_model_dir, lora=None)
+    exporting.export(made / "out", tmp_path / "out", provenance.read(folder))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"| `my prompts` | train | `sha256 {'a' * 64}` | policy.prompts.readers.0 |" in card
+    assert f"| `rewards.py:score` |  | `sha256 of the code {'b' * 64}` | policy.reward.path |" in card
+    assert "/srv/private" not in card
 
 
 def test_a_stage_that_is_gone_is_named(tmp_path):

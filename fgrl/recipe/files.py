@@ -24,7 +24,6 @@ SEPARATOR = "::"
 """Between a recipe's file and the name of one of its rows: `recipes/rtt_qwen3.yaml::aon`."""
 OTHER_RECIPE, OTHER_ROW = "recipe", "row"
 """Overrides that choose what runs, instead of a value in it."""
-_MOST_BELOW = 60
 _ENTRIES = "write entries, name: ..., without the dashes or brackets of a list"
 
 
@@ -256,13 +255,11 @@ class _Reading:
         return _File(tree)
 
     def _is_endless(self, source: Address, below: tuple[Address, ...], place: Place) -> bool:
-        """Report a recipe that refers to itself, or a chain that is too long."""
+        """Report a recipe that refers to itself."""
         if source in below:
             circle = [*below[below.index(source) :], source]
             self._problem(f"refers to itself: {' -> '.join(address.name for address in circle)}", place)
-        elif len(below) > _MOST_BELOW:
-            self._problem(f"more than {_MOST_BELOW} recipes extend each other in a row", place)
-        return source in below or len(below) > _MOST_BELOW
+        return source in below
 
     def _problem(self, message: str, place: Place, hint: str | None = None, path: Key = ("extends",)) -> Any:
         """Report a problem. Return None, for what has it; typed as anything, so that every caller can return it."""

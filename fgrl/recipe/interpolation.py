@@ -19,7 +19,7 @@ from fgrl.registry.building import BARE
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import holds
 from fgrl.registry.problems import Key, Problem, alternatives, dotted, nearest
-from fgrl.registry.tree import TOO_DEEP, TOO_MANY, Tree
+from fgrl.registry.tree import Tree
 
 omegaconf = lazy.load("omegaconf")
 grammar_parser = lazy.load("omegaconf.grammar_parser")
@@ -99,14 +99,6 @@ class _Whole:
         raise _Refused(self.refusal)
 
 
-def _size(value: Any) -> tuple[int, int]:
-    """Return the number of values and characters of plain data, and its depth."""
-    if not isinstance(value, dict | list):
-        return 1 + (len(value) if isinstance(value, str) else 0), 0
-    inside = [_size(inner) for inner in (value.values() if isinstance(value, dict) else value)]
-    return 1 + sum(count for count, _ in inside), 1 + max((depth for _, depth in inside), default=0)
-
-
 class _Resolver:
     """Resolves every value once, after those that it needs."""
 
@@ -118,8 +110,6 @@ class _Resolver:
         self.problems: dict[Key, Problem] = {}
         self.empty: dict[Key, list[Key]] = {}
         """Variables without a value, and the texts that need them."""
-        self.total = 0
-        """Number of values and characters that references have given so far."""
 
     def all_problems(self) -> list[Problem]:
         for path, users in self.empty.items():
@@ -200,10 +190,6 @@ class _Resolver:
         value = self._found(wanted, user)
         if holds(value, FAILED):
             raise _Refused
-        count, depth = _size(value)
-        self.total += count
-        if self.total > TOO_MANY or depth > TOO_DEEP:
-            raise _Refused(f"the values of all ${{...}} are nested too deeply, or more than {TOO_MANY:,} characters")
         return deepcopy(value)
 
     def _found(self, wanted: Key, user: Key) -> Any:

@@ -25,8 +25,6 @@ COMMAND_LINE = 1_000_000
 """Rank of places on the command line: after every file."""
 TOO_LONG = 250_000
 """Bytes of a recipe's file."""
-TOO_MANY = 50_000
-"""Values of a recipe."""
 TOO_DEEP = 40
 """Lists and mappings inside each other."""
 
@@ -151,8 +149,8 @@ def scalar(text: str) -> Scalar:
 class _Refused(Exception):
     """The whole text is refused: message, hint, place."""
 
-    def __init__(self, message: str, place: Place, hint: str | None = None) -> None:
-        super().__init__(message, hint, place)
+    def __init__(self, message: str, place: Place) -> None:
+        super().__init__(message, None, place)
 
 
 class _Reading:
@@ -161,10 +159,8 @@ class _Reading:
     def __init__(self, text: Text) -> None:
         self.text = text
         self.problems: list[Problem] = []
-        self.count = 0
-        """Values so far; those of an alias count each time."""
-        self.anchors: dict[str, tuple[Tree | None, int]] = {}
-        """Tree and number of values of each anchor; the tree is None until it is complete."""
+        self.anchors: dict[str, Tree | None] = {}
+        """Tree of each anchor; None until it is complete."""
         self.events: Iterator[Any] = yaml.parse(text.content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
     def document(self) -> Tree:
@@ -189,32 +185,24 @@ class _Reading:
             raise _Refused(f"nested more than {TOO_DEEP} deep", place)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, path, place)
-        self._counted(1, place)
-        before = self.count
         if event.anchor:
-            self.anchors[event.anchor] = None, 0
+            self.anchors[event.anchor] = None
         tree = Tree(self._value(event, path, depth, place), place)
         if event.tag is not None:
             self._problem(path, "YAML tags (!) are not read", place, "write the value without it; quotes make it text")
             tree.value = FAILED
         if event.anchor:
-            self.anchors[event.anchor] = tree, 1 + self.count - before
+            self.anchors[event.anchor] = tree
         return tree
 
     def _alias(self, event: yaml.AliasEvent, path: Key, place: Place) -> Tree:
         if event.anchor not in self.anchors:
             raise yaml.YAMLError("undefined alias")
-        tree, size = self.anchors[event.anchor]
+        tree = self.anchors[event.anchor]
         if tree is None:
             self._problem(path, "an alias (*) inside its own anchor (&)", place)
             return Tree(FAILED, place)
-        self._counted(size, place)
         return Tree(tree.value, place)
-
-    def _counted(self, values: int, place: Place) -> None:
-        self.count += values
-        if self.count > TOO_MANY:
-            raise _Refused(f"more than {TOO_MANY:,} values", place, "are there too many aliases (*)?")
 
     def _value(self, event: Any, path: Key, depth: int, place: Place) -> Any:
         if isinstance(event, yaml.MappingStartEvent):

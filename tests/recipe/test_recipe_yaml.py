@@ -102,13 +102,6 @@ def test_a_refused_value_is_marked_so_that_nobody_complains_twice() -> None:
     assert len(problems) == 1
 
 
-def test_too_many_aliases_end() -> None:
-    levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    _, problems = parse(Text("\n".join(levels), "x.yaml"))
-    assert "more than 50,000 values" in str(problems[0])
-
-
 def test_an_excerpt_points_at_the_column_also_in_long_and_wide_lines() -> None:
     def pointed(place: Place) -> str:
         line, caret = place.excerpt()

@@ -414,9 +414,7 @@ class Scrubber:
 
     def own(self, text: str) -> str:
         """Without the key itself: for answers, whose other words are data."""
-        for form in self._forms:
-            text = text.replace(form, HIDDEN)
-        return text
+        return _without_forms(text, self._forms)
 
     def __call__(self, text: str) -> str:
         """Without the key, and without anything that looks like one: for messages of other people's code."""

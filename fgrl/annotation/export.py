@@ -45,7 +45,8 @@ def exported(store: Store, *, revisions: bool = False, finished: bool = False) -
             states = {name: state for name, state in states.items() if state.done}
         result = _annotated(sample, states, {name: _last(stored, name) for name in states}, settings)
         if revisions:
-            more: dict[str, Any] = {"revisions": [_as_json(revision) for revision in stored]}
+            kept = [revision.model_dump(mode="json", exclude={"item"}) for revision in stored]
+            more: dict[str, Any] = {"revisions": kept}
             if number == 0:
                 more["store"] = _about(store, settings)
             own = result.meta.get(KEY, _before(sample)) | more
@@ -153,10 +154,6 @@ def _verdict(name: str, body: Mapping[str, Any], shown: list[int]) -> PairVerdic
     better = body["better"]
     verdict: Literal["first", "second", "tie"] = "tie" if better is None else "first" if better == first else "second"
     return PairVerdict(first=first, second=second, verdict=verdict, reason=body["reason"] or None, by=name)
-
-
-def _as_json(revision: Revision) -> dict[str, Any]:
-    return revision.model_dump(mode="json", exclude={"item"})
 
 
 def _about(store: Store, settings: PageSettings) -> dict[str, Any]:

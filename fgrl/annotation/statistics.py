@@ -568,58 +568,42 @@ def tables(own: Statistics) -> list[Table]:
             "without a time",
             "not finished",
         ]
-        result.append(
-            (
-                "active time of finished items; those farther than 1.5 interquartile ranges from the median are left out of the mean",
-                [
-                    head,
-                    *(
-                        [
-                            page, f"{row.items:,}", f"{row.omitted:,}", _number(row.mean, 1), _number(row.median, 1),
-                            _number(row.pairs_per_item), _number(row.seconds_per_pair, 1), f"{row.not_measured:,}",
-                            f"{row.unfinished:,}",
-                        ]
-                        for page, row in own.times.items()
-                    ),
-                ],
-            )
-        )  # fmt: skip
+        rows = [
+            [
+                page, f"{row.items:,}", f"{row.omitted:,}", _number(row.mean, 1), _number(row.median, 1),
+                _number(row.pairs_per_item), _number(row.seconds_per_pair, 1), f"{row.not_measured:,}",
+                f"{row.unfinished:,}",
+            ]
+            for page, row in own.times.items()
+        ]  # fmt: skip
+        left_out = "those farther than 1.5 interquartile ranges from the median are left out of the mean"
+        result.append((f"active time of finished items; {left_out}", [head, *rows]))
     if sum(own.verdicts.values()):
         given = ", ".join(f"{name} {count:,}" for name, count in own.verdicts.items())
         preference = own.preference
-        raters = (
-            ", ".join(f"{count:,} by {quantity(number, 'annotator')}" for number, count in preference.raters.items())
-            or "none"
-        )
-        result.append(
-            (
-                f"preferences: {given}",
-                [
-                    ["Fleiss' kappa", _estimate(preference.kappa)],
-                    ["observed agreement", _number(preference.observed, 3)],
-                    ["agreement by chance", _number(preference.expected, 3)],
-                    ["items compared by several", raters],
-                    ["preferred the response on the left", _estimate(own.left)],
-                ],
-            )
-        )
+        raters = [f"{count:,} by {quantity(number, 'annotator')}" for number, count in preference.raters.items()]
+        rows = [
+            ["Fleiss' kappa", _estimate(preference.kappa)],
+            ["observed agreement", _number(preference.observed, 3)],
+            ["agreement by chance", _number(preference.expected, 3)],
+            ["items compared by several", ", ".join(raters) or "none"],
+            ["preferred the response on the left", _estimate(own.left)],
+        ]
+        result.append((f"preferences: {given}", rows))
     if own.suggestions:
         head = ["suggested by", "accepted", "rejected"]
         rows = [[by or "(unknown)", *(f"{count:,}" for count in row.values())] for by, row in own.suggestions.items()]
         result.append(("suggestions that were decided", [head, *rows]))
     marked = own.agreement
     if marked.pairs:
-        result.append(
-            (
-                f"agreement of annotators of the same response ({marked.pairs:,} pairs; Dice, not corrected for chance)",
-                [
-                    ["same spans", _estimate(marked.spans)],
-                    ["spans that overlap", _estimate(marked.overlapping)],
-                    ["same spans with the same attributes", _estimate(marked.span_attributes)],
-                    ["same attributes anywhere on the response", _estimate(marked.response_attributes)],
-                ],
-            )
-        )
+        title = f"agreement of annotators of the same response ({marked.pairs:,} pairs; Dice, not corrected for chance)"
+        rows = [
+            ["same spans", _estimate(marked.spans)],
+            ["spans that overlap", _estimate(marked.overlapping)],
+            ["same spans with the same attributes", _estimate(marked.span_attributes)],
+            ["same attributes anywhere on the response", _estimate(marked.response_attributes)],
+        ]
+        result.append((title, rows))
     return result
 
 

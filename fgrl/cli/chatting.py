@@ -78,7 +78,7 @@ def chat(
         progress = console.Console()
         with (
             libraries.diverted(Path(os.devnull), verbose=False),
-            stage_run.scratch_run("chat", cache=_cache(runs), seed=seed, products=products, console=progress) as run,
+            stage_run.scratch_run("chat", cache=runs / "cache", seed=seed, products=products, console=progress) as run,
         ):
             run.cache.mkdir(parents=True, exist_ok=True)
             talks = []
@@ -90,10 +90,6 @@ def chat(
             _Chat(talks, scorer, wide).hold()
     except KeyboardInterrupt:  # while something was loaded, or in the middle of a script
         raise typer.Exit(errors.INTERRUPTED) from None
-
-
-def _cache(runs: Path) -> Path:
-    return runs / "cache"
 
 
 def _titles(words: Sequence[str]) -> list[str]:

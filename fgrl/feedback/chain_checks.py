@@ -203,15 +203,11 @@ def _check_places(before: Marked, after: Marked, edit: Edit, lost: list[Highligh
     for one in before.highlights:
         new = places.get(one.key)
         if new is None:
-            if one in lost and not _overlaps(one, edit):
+            if one in lost and not (one.start <= edit.end and edit.start <= one.end):
                 raise BrokenStep(LIKE_LOST, f"{one} lost its tags, and the edit does not touch it")
             continue
         if not (_start_fits(one, new.start, edit) and _end_fits(one, new.end, edit)):
             raise BrokenStep(MOVED, f"{one} does not mark the same text as before")
-
-
-def _overlaps(one: Highlight, edit: Edit) -> bool:
-    return one.start <= edit.end and edit.start <= one.end
 
 
 def _start_fits(one: Highlight, new: int, edit: Edit) -> bool:

@@ -123,9 +123,5 @@ def thin(labelled: Sequence[Sample], max_all: float | None) -> list[Sample]:
         return list(labelled)
     whole = [sample.id for sample in labelled if sample.meta["relevant"] == "all"]
     room = int(max_all * (len(labelled) - len(whole)) / (1 - max_all) + 1e-9)
-    stay = set(sorted(whole, key=_lot)[:room])
+    stay = set(sorted(whole, key=lambda name: hashlib.blake2b(name.encode(), digest_size=8).digest())[:room])
     return [sample for sample in labelled if sample.meta["relevant"] != "all" or sample.id in stay]
-
-
-def _lot(name: str) -> bytes:
-    return hashlib.blake2b(name.encode(), digest_size=8).digest()

@@ -199,7 +199,7 @@ def _parse_json(text: str, model: type[M]) -> Parsed[M]:
         try:
             return Parsed(model.model_validate_json(part))
         except ValidationError as problem:
-            if not _is_invalid_json(problem):
+            if problem.errors(include_url=False)[0]["type"] != "json_invalid":
                 mistakes = _mistakes(problem)
                 if part == whole or whole.startswith("```"):
                     raise ValueError(mistakes) from None
@@ -222,10 +222,6 @@ def _parse_json(text: str, model: type[M]) -> Parsed[M]:
         return Parsed(model.model_validate(repaired), repaired=True)
     except ValidationError as problem:
         raise ValueError(_mistakes(problem)) from None
-
-
-def _is_invalid_json(problem: ValidationError) -> bool:
-    return problem.errors(include_url=False)[0]["type"] == "json_invalid"
 
 
 def _fitting_objects(text: str, model: type[M]) -> list[M]:

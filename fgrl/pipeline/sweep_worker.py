@@ -37,16 +37,11 @@ class Task:
     recipe: str
     overrides: list[str]
     runs: str
-    command: list[str]
-    machines: str | None = None
-    limit: int | None = None
-    wandb: str | None = None
-    mlflow: str | None = None
-    tensorboard: str | None = None
-    only: list[str] | None = None
-    """Stages that run; None: all."""
-    swept: dict[str, Any] | None = None
+    options: dict[str, Any]
+    """The fields of `Options`, without `swept`."""
+    swept: dict[str, Any]
     """The fields of `SweptPoint`."""
+    machines: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,16 +59,7 @@ def work(task: Task, console: Console) -> Reply:
     """Run a task in this process. Errors end in the reply."""
     try:
         loaded = load_point(task.recipe, task.overrides, task.machines)
-        options = Options(
-            only=task.only or [],
-            limit=task.limit,
-            wandb=task.wandb,
-            mlflow=task.mlflow,
-            tensorboard=task.tensorboard,
-            arguments=task.overrides,
-            command=task.command,
-            swept=None if task.swept is None else SweptPoint(**task.swept),
-        )
+        options = Options(**task.options, arguments=task.overrides, swept=SweptPoint(**task.swept))
         summary = execute(loaded, Path(task.runs), options, console)
     except FgrlError as error:
         console.alert(error.at_terminal())
@@ -167,14 +153,8 @@ class Worker:
         if self._works:
             how = f"signal {-code} has ended it" if code < 0 else f"it ended with {code}"
             memory = "; the machine may have been out of memory" if code == -signal.SIGKILL else ""
-            self._replies.put(
-                (
-                    self,
-                    Reply(
-                        max(code, FAILED), f"the process of this point was lost: {how}{memory} (see {self.log.name})"
-                    ),
-                )
-            )
+            error = f"the process of this point was lost: {how}{memory} (see {self.log.name})"
+            self._replies.put((self, Reply(max(code, FAILED), error)))
 
 
 def shares(devices: Sequence[str], jobs: int) -> list[str | None]:

@@ -352,10 +352,9 @@ def task_of(sweep: Sweep, point: PointRecord, only: list[str] | None = None) -> 
     swept = {"sweep": sweep.id, "number": 0 if only else point.number, "parameters": parameters}
     words, command = sweep.words(point), sweep.command(point)
     command += [] if only is None else [word for name in only for word in ("--only", name)]
-    return Task(
-        sweep.recipe, words, str(sweep.runs), command, machines=sweep.machines, limit=sweep.limit, wandb=sweep.wandb,
-        mlflow=sweep.mlflow, tensorboard=sweep.tensorboard, only=only, swept=swept,
-    )  # fmt: skip
+    options = {name: getattr(sweep, name) for name in ("limit", "wandb", "mlflow", "tensorboard")}
+    options |= {"only": only or [], "command": command}
+    return Task(sweep.recipe, words, str(sweep.runs), options, swept, sweep.machines)
 
 
 def finish(point: PointRecord, sweep: Sweep, record: SweepRecord) -> None:

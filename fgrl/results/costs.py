@@ -103,14 +103,10 @@ def of_time(costs: StageCosts) -> dict[str, Estimate]:
     """
     numbers = {"stage": Estimate(mean=costs.seconds, note=None if costs.seconds is not None else "it was not recorded")}
     timed = [costs.iterations[name] for name in PARTS if name in costs.iterations]
-    parts = [values for values in timed if len(values) == _longest(costs.iterations)]
+    parts = [values for values in timed if len(values) == max(map(len, costs.iterations.values()), default=0)]
     if parts:
         numbers["step"] = student([sum(own) for own in zip(*parts, strict=True)])
     return numbers | {name: student(values) for name, values in costs.iterations.items()}
-
-
-def _longest(parts: dict[str, list[float]]) -> int:
-    return max(map(len, parts.values()), default=0)
 
 
 def relative(numbers: dict[str, Estimate], baseline: dict[str, Estimate], names: Sequence[str]) -> dict[str, Estimate]:

@@ -139,7 +139,7 @@ class GradeStage(Stage):
 
         def exactly() -> dict[str, Any]:
             for part in (self.left, *self.right.values()):
-                _reader(part).setup(peek)
+                (part.data if isinstance(part, SpanSet) else part).setup(peek)
             left, right, _counts = self._read(peek.limit)
             labels = self._labels([left, *right.values()])
             questions = judge.questions(self._contests(left, right), labels, seed=0)
@@ -324,10 +324,6 @@ class GradeStage(Stage):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-def _reader(part: Reader | SpanSet) -> Reader:
-    return part.data if isinstance(part, SpanSet) else part
 
 
 def _samples(part: Reader | SpanSet) -> Iterator[Sample]:

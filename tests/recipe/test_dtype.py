@@ -257,6 +257,7 @@ def test_the_child_of_a_distributed_stage_takes_over_what_was_found(monkeypatch:
     on(monkeypatch, "bfloat16", cpu="float32")
     monkeypatch.setattr(subprocess, "Popen", popen)
     monkeypatch.setattr(child_process, "_command", lambda *_: ["true"])
+    monkeypatch.setenv("FGRL_KEPT", "{}")
     with pytest.raises(InterruptedError):
         child_process.run(
             _Any(),

@@ -100,7 +100,7 @@ def drawn(spec: ModelSpec, rows: Sequence[Sample | Pair], max_prompt: int, most:
     `most`; None where the model is not on this machine.
     """
     samples = [Sample(id=str(number), prompt=row.prompt) for number, row in enumerate(rows[:DRAWN])]
-    sampling = Sampling(max_new_tokens=most, max_prompt_tokens=max_prompt)
+    sampling = Sampling(max_new_tokens=most, max_prompt_tokens=max_prompt, **numbers()["drawing"])
     with Console().progress(f"answers of {spec.base}, to choose the length limit", len(samples)) as ticker:
         try:
             model = models.load(spec).to("cuda" if torch.cuda.is_available() else "cpu")

@@ -79,7 +79,7 @@ def test_a_missing_deepspeed_is_told_with_the_remedy(name: str, monkeypatch: pyt
 def test_strategies_for_gpus_are_refused_without_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainers, "find_spec", lambda module: module)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(Unavailable, match=f"{name} is meant for GPUs, and none is visible.*ddp.*accelerator=cpu"):
+    with pytest.raises(Unavailable, match=f"{name} is meant for GPUs, and none is visible.*ddp.*accelerator: cpu"):
         settings(strategy=name, accelerator="auto").check_machine()
     settings(strategy=name, accelerator="cpu").check_machine()
 
@@ -97,9 +97,7 @@ def test_nothing_is_computed_before_the_machine_is_known_to_be_able(recipe: Path
     assert done.returncode == 2, done.stderr
     assert "train.accelerator is gpu, and no GPU is visible here" in done.stderr
     assert "Traceback" not in done.stderr
-    stages = (path for path in (tmp_path / "runs" / "stages").iterdir() if not path.name.startswith("."))
-    assert not list(stages), "a failed start leaves nothing behind"
-    assert not list((tmp_path / "runs" / "cache").iterdir())
+    assert not (tmp_path / "runs").exists(), "a failed start leaves nothing behind"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def refused(python: str) -> list[str]:
     found = []
     for pin in pins():
         try:
-            wanted = metadata.metadata(pin.name)["Requires-Python"]
+            wanted = metadata.metadata(pin.name).get("Requires-Python")
         except metadata.PackageNotFoundError:
             continue  # it belongs to an extra that is not installed here
         if wanted and not SpecifierSet(wanted).contains(python):

@@ -12,6 +12,8 @@ from fgrl.types import Request, Rollout, Sample
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fgrl.errors import FgrlError
+
 
 class RewardWrapper(Reward):
     """A reward that is computed from another one.
@@ -50,6 +52,9 @@ class RewardWrapper(Reward):
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
         self.reward.check_prompts(samples)
+
+    def nothing_scored(self, where: str, example: str) -> FgrlError:
+        return self.reward.nothing_scored(where, example)
 
     def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
         return self.reward.asks(given)

@@ -214,9 +214,10 @@ def _functions(path: Path) -> list[str]:
     """Names that a Python file defines or imports at its top level. It is not run."""
     try:
         return signatures.names_at_top(path)
-    except SyntaxError as error:
-        place = f"{path}:{error.lineno}" if error.lineno else path  # a file with a null byte has no line
-        raise UsageError(f"{place}: no Python: {error.msg}") from None
+    except (SyntaxError, ValueError) as error:  # a file with a null byte has no line, and is a ValueError before 3.11.4
+        line = getattr(error, "lineno", None)
+        place = f"{path}:{line}" if line else path
+        raise UsageError(f"{place}: no Python: {getattr(error, 'msg', error)}") from None
 
 
 def _example(path: Path) -> str:

@@ -20,7 +20,7 @@ FULL = answer_of(
     rewards={"r": -0.5, "s": None}, token_rewards={"r": [0.5, None, -1.0]}, segments={"r": [0, 0, -1]},
     criteria={"r": [Attribution("c", False, [0.5, 1.0, 0.0]), Attribution("d", None)], "s": []},
     annotations={"r": Annotation(critique="Fine.", spans=[Span(start=0, end=2, note="n")]), "s": None, "t": Annotation()},
-    verdicts={"rule": True, "other": None}, violations={"rule": [Span(start=0, end=2)]},
+    verdicts={"rule": True, "other": None}, scores={"similarity.cosine": 0.5}, violations={"rule": [Span(start=0, end=2)]},
 )  # fmt: skip
 FULL.follow_ups.append(FollowUp(question="And?", response=Response(text="Then.", finished=False), n_tokens=3))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from fgrl import models
 from fgrl.cli import app, chatting
 from fgrl.errors import DataError, UsageError
+from fgrl.files import sha256_of_code
 from fgrl.kinds import Segmenter
 from fgrl.pipeline import named_rewards
 from fgrl.publishing import conversation
@@ -176,7 +176,7 @@ def test_a_reward_whose_file_has_changed_is_announced(tmp_path, capsys):
     file = tmp_path / "rewards.py"
     file.write_text("def score(completions):\n    return [1.0 for _ in completions]\n")
     reward = {"name": "function", "path": f"{file}:score"}
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    digest = sha256_of_code(file.read_bytes())
     identity = {"reward": {"name": "function", "path": {"sha256": digest}, "corrections": ["score"]}}
     made = finish(
         unfinished(tmp_path / "runs", "policy", "rl", {"reward": reward}, makes="Checkpoint", identity=identity)

@@ -51,7 +51,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
 def test_without_bubblewrap_the_sandbox_is_weak_and_the_default_refuses(without_bubblewrap: None) -> None:
     assert detect().strength == "weak"
     for refused in (Sandbox, shared):
-        with pytest.raises(Unavailable, match=r"apt-get install bubblewrap.*sandbox\.require=weak"):
+        with pytest.raises(Unavailable, match=r"apt-get install bubblewrap.*set sandbox\.require to weak"):
             refused()
     assert shared(WEAK).run(Call("def f(): return 2", "f")).value == 2
 

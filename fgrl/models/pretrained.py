@@ -212,7 +212,8 @@ def _rendered(render: Any, tokenizer: Any, conversation: Any, **options: Any) ->
     options["date_string"] = today = tokenizer.init_kwargs.get("date_string", TODAY)
     if "strftime_now" in template:
         codes = [f"%{flag}{code}" for flag in ("-", "") for code in "aAbBcdHIjmMpSUwWxXyYZ"]
-        options["fgrl_clock"] = {code: datetime.strptime(today, DAY).strftime(code) for code in codes}
+        day = datetime.strptime(today, DAY)
+        options["fgrl_clock"] = {code: day.strftime(code) for code in codes}
         template = CLOCK + template
     return render(conversation, chat_template=template, **options)
 

@@ -224,6 +224,8 @@ def sha256_of_code(content: bytes) -> str:
 
 KEPT = "FGRL_KEPT"
 """Set while stages run, and for their processes: where copies of data files are, by the places of the files, as JSON."""
+COPIES = "inputs"
+"""Their folder, in the cache of a folder of runs."""
 
 
 def kept(path: str | Path) -> Path:

@@ -53,7 +53,7 @@ def clean(
         ),
     ] = None,
     unreferenced: Annotated[
-        bool, typer.Option("--unreferenced", help="Stages that no run uses, and half-written files.")
+        bool, typer.Option("--unreferenced", help="Stages that no run uses, half-written files, copies of data files.")
     ] = False,
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Checkpoints of finished stages.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Delete without asking.")] = False,

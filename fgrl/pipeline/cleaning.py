@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fgrl.errors import UsageError
-from fgrl.files import LinkRefused, leftovers, remove
+from fgrl.files import COPIES, LinkRefused, leftovers, remove
 from fgrl.modules.checkpoints import NAMES
 from fgrl.pipeline.folders import RESERVED, Runs
 from fgrl.pipeline.history import (
@@ -51,7 +51,7 @@ class Wanted:
     """
     unreferenced: bool = False
     """Stages that no run needs; with `older_than` only those last worked on longer ago. Also what killed processes left
-    half written.
+    half written, and, while nothing runs, the copies of data files that runs have read.
     """
     checkpoints: bool = False
     """Checkpoints of finished stages, which nothing reads any more."""
@@ -129,10 +129,13 @@ def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deleti
             _take_checkpoints(stage, history, result)
     if wanted.unreferenced and not wanted.recipes:
         doomed = {item.path for item in result.items}
-        for path in leftovers(runs.root):
+        left_over = dict.fromkeys(leftovers(runs.root), "half written; its process is gone")
+        if not _is_working(runs):
+            left_over |= dict.fromkeys((runs.cache / COPIES).glob("[!.]*"), "copy of a data file; nothing runs")
+        for path, why in left_over.items():
             if not doomed & set(path.parents):
                 size = size_of(path) if path.is_dir() else path.lstat().st_size
-                result.items.append(Deletion(path, "leftover", size, "half written; its process is gone"))
+                result.items.append(Deletion(path, "leftover", size, why))
     return result
 
 
@@ -150,7 +153,10 @@ def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
         else:
             freed += _removed(item, runs, report)
     for item in [item for item in chosen.items if item.what == "leftover"]:
-        freed += _removed(item, runs, report)
+        if item.path.parent == runs.cache / COPIES and _is_working(runs):
+            report(f"{_short(item.path)} may be read by a run that has begun: it stays")
+        else:
+            freed += _removed(item, runs, report)
     usage = _Usage(runs)
     for item in [item for item in chosen.items if item.what not in ("run", "leftover")]:
         stage = item.path if item.what == "stage" else item.path.parent
@@ -194,6 +200,11 @@ def _removed(item: Deletion, runs: Runs, report: Callable[[str], None]) -> int:
 def _is_linked(path: Path, runs: Runs) -> bool:
     """Return True if it is a link, or lies behind one inside the folder of runs."""
     return path.is_symlink() or any(parent.is_symlink() for parent in path.parents if runs.root in parent.parents)
+
+
+def _is_working(runs: Runs) -> bool:
+    """Return True if a process works on any run of this folder."""
+    return any(map(is_locked, runs.root.glob(f"*/*/{LOCK}")))
 
 
 class _Usage:

@@ -1,6 +1,7 @@
 """Copies of the data files that a run reads: what somebody changes in a file while it runs has no effect on it.
 
-`runs/cache/inputs/<first digits of the sha256>-<name>`: one for each content, which later runs use again.
+`runs/cache/inputs/<first digits of the sha256>-<name>`: one for each content, which later runs use again. Of a file
+larger than `MOST_BYTES` there is none: a stage during which it changes is not kept.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fgrl import registry
-from fgrl.files import KEPT, atomically, sha256_of_file
+from fgrl.files import COPIES, KEPT, atomically, sha256_of_file
 from fgrl.kinds import Reader
 from fgrl.llm.prompted import Prompted
 from fgrl.pipeline.planning import InputsChanged, Plan, Planned
 
-FOLDER = "inputs"
+MOST_BYTES = 2**30
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def inputs_kept(plan: Plan, stages: Sequence[Planned]) -> Iterator[None]:
         yield
         return
     places = {file for stage in stages if not stage.cached for file in _read_by(stage)}
-    os.environ[KEPT] = json.dumps({str(file): str(_copy(file, plan.runs.cache / FOLDER)) for file in sorted(places)})
+    os.environ[KEPT] = json.dumps({str(file): str(_copy(file, plan.runs.cache / COPIES)) for file in sorted(places)})
     try:
         yield
     finally:
@@ -38,12 +39,13 @@ def inputs_kept(plan: Plan, stages: Sequence[Planned]) -> Iterator[None]:
 
 
 def _read_by(stage: Planned) -> Iterator[Path]:
-    """Yield the files of a stage's readers, and its prompts."""
+    """Yield the files of a stage's readers that are not too large to be copied, and its prompts."""
     for _path, part in registry.walk(stage.stage):
         if isinstance(part, Prompted):
             yield Path(part.prompt)
         elif isinstance(part, Reader):
-            yield from (file for _path, file in registry.walk(part) if isinstance(file, Path) and file.is_file())
+            files = (file for _path, file in registry.walk(part) if isinstance(file, Path) and file.is_file())
+            yield from (file for file in files if file.stat().st_size <= MOST_BYTES)
 
 
 def _copy(file: Path, folder: Path) -> Path:

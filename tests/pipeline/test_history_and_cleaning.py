@@ -314,6 +314,28 @@ def test_a_path_names_the_stage_in_whose_folder_it_lies(bench: Bench, stages: Mo
         assert key_in(text, runs) is None
 
 
+def test_copies_of_data_files_go_when_nothing_runs(bench: Bench, stages: ModuleType) -> None:
+    bench.run(first=stages.Counting(steps=2))
+    runs = Runs(bench.runs)
+    answers, copied = runs.cache / "answers.sqlite", runs.cache / "inputs" / "0123456789abcdef-rows.jsonl"
+    copied.parent.mkdir(parents=True)
+    for file in (answers, copied):
+        file.write_text("12345")
+    (folder,) = (bench.runs / "fake").iterdir()
+    found = deletions(runs, Wanted(unreferenced=True))
+    assert [(item.path, item.bytes) for item in found.items] == [(copied, 5)]
+    assert chosen(bench, unreferenced=True, recipes=["fake"]) == [] == chosen(bench, checkpoints=True)
+    with FileLock(folder / LOCK):
+        assert chosen(bench, unreferenced=True) == [], "a run reads them"
+        said: list[str] = []
+        assert delete(runs, found, said.append) == 0, "the run began after they were listed"
+        assert copied.exists()
+        assert copied.name in said[0]
+    assert delete(runs, found, pytest.fail) == 5
+    assert answers.exists()
+    assert not copied.exists()
+
+
 @pytest.mark.parametrize("what", ["checkpoints", "unreferenced"])
 def test_a_recipe_beside_checkpoints_or_unreferenced_selects_no_runs(
     bench: Bench, stages: ModuleType, what: str

@@ -53,6 +53,21 @@ def test_a_training_is_kept_and_the_run_goes_on_when_its_files_change(
     assert all(stage.cached for stage in plan(loaded, tmp_path / "runs").stages)
 
 
+def test_a_file_too_large_for_a_copy_must_stay_as_it_is(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fgrl.pipeline.kept_inputs.MOST_BYTES", 10)
+    file = tiny_recipe.write(tmp_path, tiny_model_dir)
+    (tmp_path / "rewards.py").write_text(EDITS, encoding="utf-8")
+    ended = fgrl_here("run", file, "--runs", tmp_path / "runs", *CHANGES, cwd=tmp_path)
+    assert ended.returncode == 3, ended.stderr
+    assert "topics.txt" not in {path.name.partition("-")[2] for path in (tmp_path / "runs").rglob("inputs/*")}
+    assert "stages.policy.prompts.path" in ended.stderr
+    assert "1 GiB" in ended.stderr
+    assert not list((tmp_path / "runs").rglob("policy-*/stage.json"))
+
+
 def test_the_copies_are_used_while_stages_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEPT, raising=False)
     assert kept(tmp_path / "rows.jsonl") == tmp_path / "rows.jsonl"

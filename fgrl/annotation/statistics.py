@@ -388,17 +388,12 @@ def _chance(totals: Sequence[float]) -> float:
 
 
 def _kappa_estimate(votes: Mapping[Hashable, Sequence[int]], resamples: int) -> Estimate:
-    def kappa(sums: Any) -> float:
-        if not len(sums) or not sums[1]:
-            return math.nan
-        chance = _chance([float(value) for value in sums[2:]])
-        return math.nan if chance == 1 else float((sums[0] / sums[1] - chance) / (1 - chance))
-
     if not votes:
         return Estimate(mean=None, note="no item has the verdicts of two annotators")
     if sum(any(own[place] for own in votes.values()) for place in range(len(VERDICTS))) == 1:
         return Estimate(mean=None, n=len(votes), note="every verdict is the same: agreement cannot exceed chance")
-    return estimate(of_sums([_row(own) for own in votes.values()], list(votes), kappa), resamples=resamples)
+    rows = [_row(own) for own in votes.values()]
+    return estimate(of_sums(rows, list(votes), "fleiss_kappa", {}), resamples=resamples)
 
 
 def _votes(some: Sequence[Work]) -> dict[Hashable, list[int]]:

@@ -15,11 +15,9 @@ Left out: ratings that depend on the order of games (the K-factor of chess), and
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pydantic import Field
@@ -27,6 +25,7 @@ from pydantic import Field
 from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation import pairwise
+from fgrl.evaluation.bradley_terry import gaps, won_against
 from fgrl.evaluation.pairwise import Game
 from fgrl.evaluation.statistics import Estimate, Measured, estimate, weighted_mean
 from fgrl.registry import Settings
@@ -35,13 +34,6 @@ from fgrl.visible import quantity
 
 np = lazy.load("numpy")
 
-POINTS_PER_NAT = 400 / math.log(10)
-"""Base 10 and scale 400: this many points of rating are one nat of log-odds."""
-STEPS, HALVINGS = 100, 50
-PRECISION = 1e-8
-"""Nats: a Newton step that is smaller is the last one; what is left after it is about its square."""
-ROUNDING = 1e-15
-"""A step that promises to gain a smaller share of the log-likelihood is the last one, too."""
 NEVER_RATED = "none of its games was decided"
 HINT = "`ridge` gives a finite rating"
 
@@ -126,81 +118,6 @@ class Contest:
         return cls(models, prompts, points)
 
 
-# -- the fit -----------------------------------------------------------------------------------------------------------
-
-
-def won_against(points: Any) -> Any:
-    """`[D,M,M]`: did model i win or tie against model j, at least indirectly? Every model did against itself."""
-    size = points.shape[-1]
-    reach = ((points > 0) | np.eye(size, dtype=bool)).astype(np.float32)
-    for _ in range(max(1, size - 1).bit_length()):
-        reach = (reach @ reach > 0).astype(np.float32)
-    return reach > 0
-
-
-def strengths(points: Any, ridge: float = 0.0) -> Any:
-    """Strengths [D,M] in nats that maximise the likelihood of D tables of points [D,M,M], by Newton's method with
-    halved steps.
-
-    sum_ij points_ij log sigmoid(s_i - s_j) - ridge / 2 sum_i s_i^2. Without a ridge each group (see the head of the
-    file) is fitted by its own games and has mean 0; with one the mean of all models is 0.
-    """
-    reach = won_against(points)
-    same = reach & reach.swapaxes(1, 2) if ridge == 0 else np.ones(points.shape, dtype=bool)
-    points = points * same
-    games = points + points.swapaxes(1, 2)
-    size = points.shape[-1]
-    # The likelihood does not change when a group moves as a whole, and with a ridge the mean is 0: `mean` holds each group's at 0.
-    mean = same / same.sum(-1, keepdims=True)
-    s = np.zeros(points.shape[:2])
-    value = _log_likelihood(points, s, ridge)
-    for _ in range(STEPS):
-        p = _sigmoid(s[:, :, None] - s[:, None, :])
-        slope = (points - games * p).sum(-1) - ridge * s
-        curve = games * p * (1 - p)
-        hessian = (curve.sum(-1)[:, :, None] + ridge) * np.eye(size) - curve + mean
-        step = np.linalg.solve(hessian, slope[:, :, None])
-        step = (step - mean @ step)[:, :, 0]
-        gain = (slope * step).sum(-1)
-        done = (np.abs(step).max(-1) < PRECISION) | (gain < ROUNDING * (1 - value))
-        if done.all():
-            return s + step
-        length = np.ones(len(s))
-        for _ in range(HALVINGS):
-            tried = _log_likelihood(points, s + length[:, None] * step, ridge)
-            short = tried < value + 1e-4 * length * gain - 1e-12 * (1 + np.abs(value))
-            if not short.any():
-                break
-            length = np.where(short, length / 2, length)
-        s = s + length[:, None] * step
-        value = _log_likelihood(points, s, ridge)
-    raise DataError(
-        f"the Elo ratings have not converged in {STEPS} Newton steps (the last was {np.abs(step).max():.2g} nats): a larger `ridge` "
-        "helps where a model lost nearly every game"
-    )
-
-
-def gaps(points: Any, ridge: float = 0.0) -> Any:
-    """`[D,M,M]`: strength of model i less that of model j, nats: infinite between groups of which one won every game,
-    NaN between groups that no games link, or only by way of others that lost to both or won against both.
-    """
-    s = strengths(points, ridge)
-    gap = s[:, :, None] - s[:, None, :]
-    if ridge > 0:
-        return gap
-    reach = won_against(points)
-    back = reach.swapaxes(1, 2)
-    return np.where(reach & back, gap, np.where(reach, np.inf, np.where(back, -np.inf, np.nan)))
-
-
-def _log_likelihood(points: Any, s: Any, ridge: float) -> Any:
-    return -(points * np.logaddexp(0, s[:, None, :] - s[:, :, None])).sum((1, 2)) - ridge / 2 * (s * s).sum(1)
-
-
-def _sigmoid(x: Any) -> Any:
-    return np.exp(-np.logaddexp(0, -x))
-
-
 # -- ratings -----------------------------------------------------------------------------------------------------------
 
 
@@ -213,7 +130,6 @@ class Ratings:
     def __init__(self, contest: Contest, settings: EloSettings) -> None:
         self.contest, self.settings = contest, settings
         self.place = {name: number for number, name in enumerate(contest.models)}
-        self._last: tuple[str, Any] = ("", None)
         self.points = contest.points.sum(0)
         """[M,M]"""
         self.whole = gaps(self.points[None], settings.ridge)[0] if contest.models else np.zeros((0, 0))
@@ -225,23 +141,18 @@ class Ratings:
 
     def rating(self, model: str) -> Measured:
         """Points; the anchor's level plus the mean gap to the models that have it."""
-        place, level = self.place[model], self.level_of
-
-        def statistic(gap: Any) -> Any:
-            return self.settings.anchor.rating + POINTS_PER_NAT * gap[:, place, level].mean(-1)
-
-        return self._measured(model, statistic, "" if level else self._no_level())
+        level = {"level": self.level_of, "rating": self.settings.anchor.rating}
+        return self._measured("elo_rating", level, model, missing="" if self.level_of else self._no_level())
 
     def difference(self, model: str, other: str) -> Measured:
         """Rating of the model less that of the other, points."""
-        one, two = self.place[model], self.place[other]
-        return self._measured(model, lambda gap: POINTS_PER_NAT * gap[:, one, two], other=other)
+        return self._measured("elo_difference", {"other": self.place[other]}, model, other)
 
     def to_best(self, model: str) -> Measured:
         """Rating less that of the best model of all games, points; of the best itself 0."""
         if self.best is None:
-            reason = "no model can be compared with all others"
-            return Measured(self.contest.prompts, lambda draws: np.full(len(draws), np.nan), 0, missing=reason)
+            undefined = self.difference(model, model)
+            return replace(undefined, n=0, missing="no model can be compared with all others")
         return self.difference(model, self.best)
 
     def in_order(self) -> list[str]:
@@ -281,29 +192,18 @@ class Ratings:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _measured(self, model: str, statistic: Callable[[Any], Any], missing: str = "", other: str = "") -> Measured:
-        def of_draws(draws: Any) -> Any:
-            with np.errstate(invalid="ignore"):
-                return statistic(self._gaps_of(draws))
-
-        n = round(float(self.points[self.place[model]].sum() + self.points[:, self.place[model]].sum()))
-        if not missing and not np.isfinite(of_draws(np.ones((1, len(self.contest.prompts)))))[0]:
+    def _measured(
+        self, statistic: str, parameters: Mapping[str, Any], model: str, other: str = "", missing: str = ""
+    ) -> Measured:
+        place = self.place[model]
+        n = round(float(self.points[place].sum() + self.points[:, place].sum()))
+        rows = self.contest.points.reshape(len(self.contest.prompts), -1)
+        parameters = {"model": place, "ridge": self.settings.ridge, **parameters}
+        measured = Measured(self.contest.prompts, statistic, rows, n, parameters=parameters, missing=missing or None)
+        if not missing and not np.isfinite(measured.of_draws(np.ones((1, len(rows))))[0]):
             reasons = [self._why(name) for name in filter(None, (model, other))]
             missing = next(filter(None, reasons), f"no games link it with {other or 'the others'} in both directions")
-        return Measured(self.contest.prompts, of_draws, n, missing=missing or None)
-
-    def _gaps_of(self, draws: Any) -> Any:
-        """`gaps` of draws of the prompts [D,C]; those of the last draws are kept, since many numbers ask for the
-        same.
-        """
-        key = hashlib.sha256(np.ascontiguousarray(draws, dtype=np.float64).tobytes()).hexdigest()
-        if self._last[0] != key:
-            models = len(self.contest.models)
-            points = (draws.astype(np.float64) @ self.contest.points.reshape(len(self.contest.prompts), -1)).reshape(
-                len(draws), models, models
-            )
-            self._last = (key, gaps(points, self.settings.ridge))
-        return self._last[1]
+        return replace(measured, missing=missing or None)
 
     def _level_of(self) -> list[int]:
         anchor, models = self.settings.anchor.model, self.contest.models

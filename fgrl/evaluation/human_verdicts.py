@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,7 +130,7 @@ def numbers(annotations: Sequence[JudgedAnnotation]) -> dict[str, Measured]:
         several = [coincidences(yes, of - yes) if of > 1 else None for yes, of in counts]
         agree = [None if of < 2 else pairs_that_agree(yes, of - yes) for yes, of in counts]
         result[f"{kind}_agreement"] = of_sums(agree, clusters, every=prompts)
-        result[f"{kind}_alpha"] = of_sums(several, clusters, alpha, prompts)
+        result[f"{kind}_alpha"] = of_sums(several, clusters, "krippendorff_alpha", {}, prompts)
     result["missing"] = weighted_mean([float(not own.people) for own in annotations], prompts)
     return result
 
@@ -149,12 +148,3 @@ def coincidences(yes: int, no: int) -> tuple[float, float, float]:
     """
     others = yes + no - 1
     return yes * (yes - 1) / others, yes * no / others, no * (no - 1) / others
-
-
-def alpha(sums: Any) -> float:
-    """1 - observed / expected disagreement, of a matrix of coincidences; NaN where all verdicts are the same."""
-    both, mixed, neither = (float(value) for value in sums)
-    yes, no = both + mixed, neither + mixed
-    if not yes * no:
-        return math.nan
-    return 1 - (yes + no - 1) * mixed / (yes * no)

@@ -12,11 +12,9 @@ so.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from typing import Any
 
 from fgrl import lazy
-from fgrl.evaluation.statistics import Measured, clustered
 
 np = lazy.load("numpy")
 
@@ -48,32 +46,15 @@ def fit(x: Any, y: Any, times: Any, ridge: float) -> tuple[Any, Any]:
     return a, b
 
 
-def length_adjusted(
-    wins: Sequence[float | None],
-    lengths: Sequence[float],
-    clusters: Sequence[Hashable],
-    ridge: float,
-    weights: Sequence[float] | None = None,
-) -> Measured:
-    """Return the win rate at equal length, clustered.
+def rate_at_equal_length(won: Any, longer: Any, times: Any, ridge: float) -> Any:
+    """Return win rates at equal length [D]; NaN where a draw has no comparison.
 
-    wins: in 0..1, None is missing; lengths: the model's answer less the other's, in characters; weights: how much each
-    comparison counts (None: all the same).
+    won: [N] in 0..1; longer: [N] the model's answer less the other's, in characters; times: [D,N] weight of each
+    comparison.
     """
-    names, index = clustered(clusters)
-    known = [place for place, win in enumerate(wins) if win is not None]
-    y = np.array([wins[place] for place in known], dtype=np.float64)
-    difference = np.array([lengths[place] for place in known], dtype=np.float64)
-    spread = difference.std() if len(known) else 0.0
-    x = np.tanh(difference / spread) if spread > 0 else np.zeros(len(known))
-    counts = np.array([1.0 if weights is None else weights[place] for place in known], dtype=np.float64)
-    cluster = np.array([index[place] for place in known], dtype=np.int64)
-
-    def statistic(draws: Any) -> Any:
-        times = draws[:, cluster] * counts
-        a, _slope = fit(x, y, times, ridge)
-        value = 1 / (1 + np.exp(-a))
-        value[times.sum(1) == 0] = np.nan
-        return value
-
-    return Measured(names, statistic, len(known), missing=None if known else "no values")
+    spread = longer.std() if len(longer) else 0.0
+    x = np.tanh(longer / spread) if spread > 0 else np.zeros(len(longer))
+    a, _slope = fit(x, won, times, ridge)
+    value = 1 / (1 + np.exp(-a))
+    value[times.sum(1) == 0] = np.nan
+    return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,16 +95,16 @@ def shares(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
     where none is either.
     """
     return {
-        "precision": share(graded, threshold, lambda both, relevant, marked: (both, relevant)),
-        "recall": share(graded, threshold, lambda both, relevant, marked: (both, marked)),
-        "f1": share(graded, threshold, lambda both, relevant, marked: (2 * both, relevant + marked)),
+        "precision": share(graded, threshold, (1, 0, 0), (0, 1, 0)),
+        "recall": share(graded, threshold, (1, 0, 0), (0, 0, 1)),
+        "f1": share(graded, threshold, (2, 0, 0), (0, 1, 1)),
         "auc": area(graded),
     }
 
 
-def share(graded: Sequence[Graded], threshold: float, of: Callable[..., tuple[float, float]]) -> Measured:
-    """Return a part over a whole, `of(both, relevant, marked)` of the counts of tokens; responses without weights are
-    left out.
+def share(graded: Sequence[Graded], threshold: float, top: Sequence[float], bottom: Sequence[float]) -> Measured:
+    """Return a part over a whole: sums of the counts of tokens (both, relevant, marked), times `top` and `bottom`;
+    responses without weights are left out.
     """
     rows: list[tuple[float, ...] | None] = []
     for row in graded:
@@ -116,7 +116,7 @@ def share(graded: Sequence[Graded], threshold: float, of: Callable[..., tuple[fl
         rows.append((float(both), float(sum(relevant)), float(sum(row.marked))))
 
     prompts = [row.prompt for row in graded]
-    return statistics.of_sums(rows, prompts, lambda sums: statistics.quotient(of(*map(float, sums))))
+    return statistics.of_sums(rows, prompts, parameters={"top": top, "bottom": bottom})
 
 
 def area(graded: Sequence[Graded]) -> Measured:

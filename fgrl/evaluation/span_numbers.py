@@ -6,15 +6,14 @@ share of what left marks. Counts are summed over responses before they are divid
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 from fgrl import lazy
 from fgrl.evaluation import statistics
-from fgrl.evaluation.statistics import Measured, quotient
+from fgrl.evaluation.named_statistics import OF_VALUES
+from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning
 
 np = lazy.load("numpy")
@@ -69,10 +68,12 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
     """
 
     def share(
-        counts: Callable[[GradedResponse], Sequence[float]], of: Callable[[Any], Sequence[float]] = tuple
+        counts: Callable[[GradedResponse], Sequence[float]],
+        top: Sequence[float] = (1, 0),
+        bottom: Sequence[float] = (0, 1),
     ) -> Measured:
         known = [None if row is None else counts(row) for row in rows]
-        return statistics.of_sums(known, prompts, lambda sums: quotient(of(sums)))
+        return statistics.of_sums(known, prompts, parameters={"top": top, "bottom": bottom})
 
     numbers: dict[str, Measured] = {}
     for label in labels:
@@ -84,10 +85,10 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
         runs = [None if row is None else run_overlap(row, label) for row in rows]
         numbers |= {
             f"{label}_run_overlap": statistics.weighted_mean(runs, prompts),
-            f"{label}_precision": share(counts, lambda sums: (sums[0], sums[1])),
-            f"{label}_recall": share(counts, lambda sums: (sums[0], sums[2])),
-            f"{label}_f1": share(counts, lambda sums: (2 * sums[0], sums[1] + sums[2])),
-            f"{label}_overlap_index": share(counts, lambda sums: (sums[0], sums[1] + sums[2] - sums[0])),
+            f"{label}_precision": share(counts, (1, 0, 0), (0, 1, 0)),
+            f"{label}_recall": share(counts, (1, 0, 0), (0, 0, 1)),
+            f"{label}_f1": share(counts, (2, 0, 0), (0, 1, 1)),
+            f"{label}_overlap_index": share(counts, (1, 0, 0), (-1, 1, 1)),
         }
     numbers["neutral"] = share(lambda row: neutral(row.right))
     numbers["left_neutral"] = share(lambda row: neutral(row.left))
@@ -152,17 +153,22 @@ def of_spans(
     for label in labels:
         known = [None if row is None else span_counts(row, label, least_overlap) for row in rows]
 
-        def number(of: Callable[[Mapping[str, float]], float], known: Any = known) -> Measured:
-            return statistics.of_sums(known, prompts, lambda sums: of(dict(zip(COUNTS, map(float, sums), strict=True))))
+        def number(top: Sequence[str], bottom: str | None = None, known: Any = known) -> Measured:
+            """Return the sum of some counts, over another one where it is named."""
+            parameters = {
+                "top": [int(name in top) for name in COUNTS],
+                "bottom": [int(name == bottom) for name in COUNTS] if bottom else (),
+            }
+            return statistics.of_sums(known, prompts, parameters=parameters)
 
         for name in ("left", "right", "exact", "partial"):
-            numbers[f"{label}_{name}"] = number(itemgetter(name))
+            numbers[f"{label}_{name}"] = number([name])
         numbers |= {
-            f"{label}_exact_precision": number(lambda n: quotient((n["exact"], n["right"]))),
-            f"{label}_exact_recall": number(lambda n: quotient((n["exact"], n["left"]))),
-            f"{label}_partial_precision": number(lambda n: quotient((n["exact"] + n["right_partial"], n["right"]))),
-            f"{label}_partial_recall": number(lambda n: quotient((n["exact"] + n["partial"], n["left"]))),
-            f"{label}_overlap_{100 * least_overlap:g}": number(lambda n: quotient((n["overlapping"], n["right"]))),
+            f"{label}_exact_precision": number(["exact"], "right"),
+            f"{label}_exact_recall": number(["exact"], "left"),
+            f"{label}_partial_precision": number(["exact", "right_partial"], "right"),
+            f"{label}_partial_recall": number(["exact", "partial"], "left"),
+            f"{label}_overlap_{100 * least_overlap:g}": number(["overlapping"], "right"),
         }
     quotes = [None if row is None or row.quotes is None else (row.unmatched, row.quotes) for row in rows]
     return numbers | {"unmatched": statistics.of_sums(quotes, prompts)}
@@ -222,35 +228,9 @@ def of_lengths(
             if span.label == label
         ]
         values, clusters = [value for value, _ in lengths], [prompt for _, prompt in lengths]
-        for name, of in LENGTHS.items():
-            numbers[f"{label}_{name}"] = of_values(values, clusters, prompts, of)
+        for name in OF_VALUES:
+            numbers[f"{label}_{name}"] = statistics.of_values(values, clusters, prompts, name, "no spans")
     return numbers
-
-
-LENGTHS: dict[str, Callable[[Any], float]] = {
-    "mean": lambda values: values.mean(),
-    "min": lambda values: values.min(),
-    "q1": lambda values: np.quantile(values, 0.25),
-    "median": lambda values: np.median(values),
-    "q3": lambda values: np.quantile(values, 0.75),
-    "max": lambda values: values.max(),
-}
-
-
-def of_values(
-    values: Sequence[float], clusters: Sequence[Hashable], every: Sequence[Hashable], of: Callable[[Any], float]
-) -> Measured:
-    """`of(values)`, in each draw with the values of the clusters that it drew. every: all clusters, with and without
-    values.
-    """
-    names, index = statistics.clustered([*clusters, *every])
-    array, place = np.asarray(values, dtype=float), np.asarray(index[: len(values)], dtype=int)
-
-    def statistic(draws: Any) -> Any:
-        drawn = (np.repeat(array, times[place]) for times in draws)
-        return np.array([of(own) if own.size else math.nan for own in drawn])
-
-    return Measured(names, statistic, len(values), missing=None if len(values) else "no spans")
 
 
 def by_length(

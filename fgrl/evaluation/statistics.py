@@ -8,20 +8,16 @@ Intervals are percentiles of the draws (Efron 1981). numpy and scipy are loaded 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from fgrl import lazy
+from fgrl.evaluation.named_statistics import STATISTICS, area, ranks
 from fgrl.types import Record
 
 np = lazy.load("numpy")
 stats = lazy.load("scipy.stats")
-
-Statistic = Callable[[Any], Any]
-"""Draws [D,G] (how often each cluster was drawn) -> [D] values; NaN where a draw leaves the value undefined. An
-infinite value counts as larger (or smaller) than all others: an end of the interval that falls on one is missing.
-"""
 
 
 class Estimate(Record):
@@ -45,16 +41,61 @@ class Estimate(Record):
         return None if self.low is None or self.high is None else self.low > 0 or self.high < 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measured:
-    """A statistic of clustered data, before it is resampled: the two sides of a difference are two of these."""
+    """A number before it is resampled, as data: the name of a statistic, and the values that it is computed from. The two
+    sides of a difference are two of these.
+    """
 
     clusters: tuple[Hashable, ...]
-    statistic: Statistic
+    """What is resampled: prompts, for example."""
+    statistic: str
+    """A name in `STATISTICS`; see there for the rows and the parameters."""
+    rows: Any
+    """[R,K]"""
     n: int
+    """Number of values: answers, or tokens."""
+    place: Any = None
+    """[R]: the cluster of each row; None: one row for each cluster, in their order."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     positives: int | None = None
     missing: str | None = None
     """Reason for a missing value."""
+
+    def __post_init__(self) -> None:
+        if self.statistic not in STATISTICS:
+            raise ValueError(
+                f"statistic {self.statistic!r}: wants one of {', '.join(STATISTICS)}; a metric whose numbers are something "
+                "else returns finished numbers from `measure`"
+            )
+
+    def of_draws(self, draws: Any) -> Any:
+        """Return the values [D] in draws [D,G] of the clusters; NaN where a draw leaves the value undefined."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return STATISTICS[self.statistic](draws, self.rows, self.place, **self.parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """Numbers of the same clusters, in any order, put together in every draw."""
+
+    parts: Sequence[Measured | Combined]
+    how: Literal["mean", "difference"]
+    n: int
+    positives: int | None = None
+    missing: str | None = None
+
+    @property
+    def clusters(self) -> tuple[Hashable, ...]:
+        return self.parts[0].clusters
+
+    def of_draws(self, draws: Any) -> Any:
+        """See `Measured`; draws are of the first part's clusters."""
+        place = {name: position for position, name in enumerate(self.clusters)}
+        orders = ([place[name] for name in part.clusters] for part in self.parts)
+        values = [part.of_draws(draws[:, order]) for part, order in zip(self.parts, orders, strict=True)]
+        with np.errstate(invalid="ignore"):
+            return values[0] - values[1] if self.how == "difference" else sum(values) / len(values)
 
 
 def weighted_mean(
@@ -81,13 +122,8 @@ def weighted_mean(
         sums[cluster] += weight * value
         totals[cluster] += weight
         count += weight > 0
-    top, bottom = np.array(sums), np.array(totals)
-
-    def statistic(draws: Any) -> Any:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return (draws @ top) / (draws @ bottom)
-
-    return Measured(names, statistic, count, missing=None if count else "no values")
+    rows = np.array([sums, totals], dtype=np.float64).T
+    return Measured(names, "weighted_mean", rows, count, missing=None if count else "no values")
 
 
 def lower_tail_mean(values: Sequence[float | None], clusters: Sequence[Hashable], share: float) -> Measured:
@@ -98,24 +134,12 @@ def lower_tail_mean(values: Sequence[float | None], clusters: Sequence[Hashable]
     if not 0 < share <= 1:
         raise ValueError(f"share {share}: wants more than 0 and at most 1")
     names, index = clustered(clusters)
-    known = sorted(
+    known = [
         (value, cluster)
         for value, cluster in zip(values, index, strict=True)
         if value is not None and not math.isnan(value)
-    )
-    ordered = np.array([value for value, _ in known], dtype=np.float64)
-    cluster = np.array([place for _, place in known], dtype=np.int64)
-
-    def statistic(draws: Any) -> Any:
-        return np.array([tail(times[cluster]) for times in draws])
-
-    def tail(times: Any) -> float:
-        room = share * times.sum()
-        before = np.cumsum(times) - times
-        taken = np.clip(room - before, 0, times)
-        return float((taken * ordered).sum() / room) if room else math.nan
-
-    return Measured(names, statistic, len(known), missing=None if known else "no values")
+    ]
+    return _of_rows(names, "lower_tail", [(value,) for value, _ in known], [place for _, place in known], share=share)
 
 
 def area_under_curve(
@@ -131,34 +155,29 @@ def area_under_curve(
     _check_lengths(scores=scores, labels=positive, clusters=clusters)
     names, index = clustered([*clusters, *every])
     index = index[: len(scores)]
-    label = np.asarray(positive, dtype=bool)
-    positives = int(label.sum())
-    missing = "no positives" if positives == 0 else "no negatives" if positives == len(label) else None
-    rank, cluster = _ranks(scores), np.asarray(index, dtype=np.int64)
-    size = int(rank.max()) + 1 if len(label) else 0
-
-    def statistic(draws: Any) -> Any:
-        return np.array([_auc(rank, label, times[cluster], size) for times in draws])
-
-    return Measured(names, statistic, len(label), positives=positives, missing=missing)
+    ranks(scores)  # refuses NaN
+    positives = sum(map(bool, positive))
+    rows = [(score, float(label)) for score, label in zip(scores, positive, strict=True)]
+    measured = _of_rows(names, "area_under_curve", rows, index)
+    missing = "no positives" if positives == 0 else "no negatives" if positives == len(rows) else None
+    return replace(measured, positives=positives, missing=missing)
 
 
-def quotient(sums: Sequence[float]) -> float:
-    """Return a part / its whole; NaN where there is no whole."""
-    part, whole = sums
-    return float(part) / float(whole) if whole else math.nan
+PART_OF_WHOLE: Mapping[str, Any] = {"top": (1, 0), "bottom": (0, 1)}
+"""Parameters of the quotient of two sums."""
 
 
 def of_sums(
     rows: Sequence[Sequence[float] | None],
     clusters: Sequence[Hashable],
-    value: Callable[[Any], float] = quotient,
+    statistic: str = "quotient",
+    parameters: Mapping[str, Any] = PART_OF_WHOLE,
     every: Sequence[Hashable] = (),
 ) -> Measured:
-    """`value(sums)` of the rows' sums [K], for numbers that are no mean of answers: F1 of counts, BLEU of a corpus.
+    """Return a statistic of the rows' sums [K], for numbers that are no mean of answers: F1 of counts, BLEU of a corpus.
 
     Each draw sums the rows of the clusters that it drew, so the interval is of the statistic itself. A row that is None
-    is left out, its cluster is not. `value` gives NaN where the sums leave it undefined.
+    is left out, its cluster is not.
     Raises ValueError when the lengths differ.
     """
     _check_lengths(rows=rows, clusters=clusters)
@@ -167,15 +186,45 @@ def of_sums(
     totals = np.zeros((len(names), len(known[0][1]) if known else 0))
     for cluster, row in known:
         totals[cluster] += np.asarray(row, dtype=np.float64)
-
-    def statistic(draws: Any) -> Any:
-        return np.array([value(sums) for sums in draws @ totals])
-
-    missing = "no values" if not known else "undefined on all the data" if math.isnan(value(totals.sum(0))) else None
-    return Measured(names, statistic, len(known), missing=missing)
+    if not known:
+        return Measured(names, statistic, totals, 0, parameters=parameters, missing="no values")
+    measured = Measured(names, statistic, totals, len(known), parameters=parameters)
+    return measured if value_of(measured) is not None else replace(measured, missing="undefined on all the data")
 
 
-def averaged(parts: Sequence[Measured]) -> Measured:
+def of_values(
+    values: Sequence[float], clusters: Sequence[Hashable], every: Sequence[Hashable], of: str, missing: str
+) -> Measured:
+    """`OF_VALUES[of]`, in each draw of the values of the clusters that it drew. every: all clusters, with and without
+    values; missing: why there is no number without values.
+    """
+    names, index = clustered([*clusters, *every])
+    return _of_rows(names, "of_values", [(value,) for value in values], index[: len(values)], missing, of=of)
+
+
+def length_adjusted(
+    wins: Sequence[float | None],
+    lengths: Sequence[float],
+    clusters: Sequence[Hashable],
+    ridge: float,
+    weights: Sequence[float] | None = None,
+) -> Measured:
+    """Return the win rate at equal length (see `length_adjusted.py`).
+
+    wins: in 0..1, None is missing; lengths: the model's answer less the other's, in characters; weights: how much each
+    comparison counts (None: all the same).
+    """
+    names, index = clustered(clusters)
+    weights = [1.0] * len(wins) if weights is None else weights
+    known = [
+        ((win, length, weight), place)
+        for win, length, weight, place in zip(wins, lengths, weights, index, strict=True)
+        if win is not None
+    ]
+    return _of_rows(names, "length_adjusted", [row for row, _ in known], [place for _, place in known], ridge=ridge)
+
+
+def averaged(parts: Sequence[Measured]) -> Combined:
     """Return the mean of a statistic over several runs (seeds) that were asked the same: each draw takes the same
     clusters of all.
 
@@ -185,33 +234,27 @@ def averaged(parts: Sequence[Measured]) -> Measured:
     """
     if not parts:
         raise ValueError("nothing to take the mean of")
-    first = parts[0]
-    if any(set(part.clusters) != set(first.clusters) for part in parts):
+    if any(set(part.clusters) != set(parts[0].clusters) for part in parts):
         raise ValueError("a mean over runs needs the same prompts in each")
-    statistics = _of_the_same_draws(parts)
-
-    def statistic(draws: Any) -> Any:
-        return sum(of_part(draws) for of_part in statistics) / len(parts)
-
     positives = [part.positives for part in parts]
-    return Measured(
-        first.clusters,
-        statistic,
+    return Combined(
+        parts,
+        "mean",
         sum(part.n for part in parts),
         None if None in positives else sum(filter(None, positives)),
         next((part.missing for part in parts if part.missing), None),
     )
 
 
-def value_of(measured: Measured) -> float | None:
+def value_of(measured: Measured | Combined) -> float | None:
     """Return the value on all the data; None when it is missing or undefined."""
     if measured.missing:
         return None
-    value = float(measured.statistic(np.ones((1, len(measured.clusters)), dtype=np.int64))[0])
+    value = float(measured.of_draws(np.ones((1, len(measured.clusters)), dtype=np.int64))[0])
     return None if math.isnan(value) else value
 
 
-def estimate(measured: Measured, *, resamples: int = 2000, level: float = 0.95, seed: int = 0) -> Estimate:
+def estimate(measured: Measured | Combined, *, resamples: int = 2000, level: float = 0.95, seed: int = 0) -> Estimate:
     """Return the value on all the data, and the percentile interval of `resamples` draws of clusters."""
     if not 0 < level < 1:
         raise ValueError(f"level {level}: wants a number between 0 and 1")
@@ -219,10 +262,10 @@ def estimate(measured: Measured, *, resamples: int = 2000, level: float = 0.95, 
     known: dict[str, Any] = {"n": measured.n, "groups": groups, "positives": measured.positives}
     if measured.missing:
         return Estimate(mean=None, note=measured.missing, **known)
-    known["mean"] = float(measured.statistic(np.ones((1, groups), dtype=np.int64))[0])
+    known["mean"] = float(measured.of_draws(np.ones((1, groups), dtype=np.int64))[0])
     if groups < 2:
         return Estimate(note="one prompt only: no interval", **known)
-    drawn = np.concatenate([measured.statistic(draws) for draws in _draws(groups, resamples, seed)])
+    drawn = np.concatenate([measured.of_draws(draws) for draws in _draws(groups, resamples, seed)])
     defined = drawn[~np.isnan(drawn)]
     notes = []
     if defined.size < drawn.size:
@@ -237,7 +280,12 @@ def estimate(measured: Measured, *, resamples: int = 2000, level: float = 0.95, 
 
 
 def difference(
-    first: Measured, second: Measured, *, resamples: int = 2000, level: float = 0.95, seed: int = 0
+    first: Measured | Combined,
+    second: Measured | Combined,
+    *,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Estimate:
     """`first - second`, paired: both sides see the same draws of the clusters, which must be the same on both sides.
 
@@ -246,14 +294,7 @@ def difference(
     if set(first.clusters) != set(second.clusters):
         odd = sorted(map(str, set(first.clusters) ^ set(second.clusters)))
         raise ValueError(f"a paired difference needs the same prompts on both sides; only on one: {', '.join(odd[:3])}")
-    one, other = _of_the_same_draws([first, second])
-
-    def statistic(draws: Any) -> Any:
-        with np.errstate(invalid="ignore"):
-            return one(draws) - other(draws)
-
-    missing = first.missing or second.missing
-    both = Measured(first.clusters, statistic, min(first.n, second.n), missing=missing)
+    both = Combined((first, second), "difference", min(first.n, second.n), missing=first.missing or second.missing)
     return estimate(both, resamples=resamples, level=level, seed=seed)
 
 
@@ -295,8 +336,8 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
     label = np.asarray(positive, dtype=bool)
     if label.all() or not label.any():
         return None
-    rank = _ranks(scores)
-    return float(_auc(rank, label, np.ones(len(label), dtype=np.int64), int(rank.max()) + 1))
+    rank = ranks(scores)
+    return float(area(rank, label, np.ones(len(label), dtype=np.int64), int(rank.max()) + 1))
 
 
 def student(values: Sequence[float], *, level: float = 0.95) -> Estimate:
@@ -341,36 +382,14 @@ def _check_lengths(**columns: Sequence[Any]) -> None:
         raise ValueError(f"{lengths}: wants as many of each")
 
 
-def _of_the_same_draws(parts: Sequence[Measured]) -> list[Statistic]:
-    """Return the parts' statistics of draws of the first part's clusters; the others have the same clusters, in any
-    order.
-    """
-    place = {name: position for position, name in enumerate(parts[0].clusters)}
-
-    def reordered(part: Measured) -> Statistic:
-        order = np.array([place[name] for name in part.clusters], dtype=np.int64)
-        return lambda draws: part.statistic(draws[:, order])
-
-    return [reordered(part) for part in parts]
-
-
-def _ranks(scores: Sequence[float]) -> Any:
-    """Dense ranks: equal scores share one."""
-    array = np.asarray(scores, dtype=np.float64)
-    if np.isnan(array).any():
-        raise ValueError("a score is NaN: wants numbers (leave missing ones out)")
-    return np.unique(array, return_inverse=True)[1].reshape(-1)
-
-
-def _auc(rank: Any, label: Any, times: Any, size: int) -> float:
-    """Area under the curve when entry i counts `times[i]` times; NaN without both kinds."""
-    positives = np.bincount(rank[label], times[label], minlength=size)
-    negatives = np.bincount(rank[~label], times[~label], minlength=size)
-    pairs = positives.sum() * negatives.sum()
-    if pairs == 0:
-        return math.nan
-    below = np.cumsum(negatives) - negatives
-    return float((positives * (below + negatives / 2)).sum() / pairs)
+def _of_rows(
+    names: tuple[Hashable, ...], statistic: str, rows: Sequence[Sequence[float]], place: Sequence[int],
+    missing: str = "no values", **parameters: Any,
+) -> Measured:  # fmt: skip
+    """Return a statistic of rows, of which a cluster may have any number."""
+    array = np.array(rows, dtype=np.float64).reshape(-1, len(rows[0]) if rows else 1)
+    where = np.array(place, dtype=np.int64)
+    return Measured(names, statistic, array, len(rows), where, parameters, missing=None if rows else missing)
 
 
 def _draws(groups: int, resamples: int, seed: int) -> Iterator[Any]:

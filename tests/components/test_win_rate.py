@@ -20,9 +20,9 @@ from fgrl.components.metrics.rating import Rating, read_mark
 from fgrl.components.metrics.win_rate import WinRate
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.length_adjusted import fit, length_adjusted
+from fgrl.evaluation.length_adjusted import fit
 from fgrl.evaluation.pairwise import matched
-from fgrl.evaluation.statistics import Estimate, estimate
+from fgrl.evaluation.statistics import Estimate, estimate, length_adjusted
 from fgrl.kinds import Client, ToDraw
 from fgrl.llm.reading import read_label
 from fgrl.specs import Sampling

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fgrl.errors import DataError
-from fgrl.evaluation import elo
-from fgrl.evaluation.elo import POINTS_PER_NAT, Anchor, Bootstrap, Contest, EloSettings, EloTable, Ratings
+from fgrl.evaluation import bradley_terry, elo
+from fgrl.evaluation.bradley_terry import POINTS_PER_NAT
+from fgrl.evaluation.elo import Anchor, Bootstrap, Contest, EloSettings, EloTable, Ratings
 from fgrl.evaluation.pairwise import Game, Look, PairOutcome
 from fgrl.evaluation.statistics import Measured, estimate, value_of
 from fgrl.llm.reading import Verdict
@@ -141,7 +142,7 @@ def test_tables_with_a_million_games_and_one_loss_converge(ridge: float) -> None
     """Up to 10^6 games a pair, from 0 to all of them lost: the score equations hold to rounding."""
     generator = np.random.default_rng(0)
     points = np.floor(10 ** generator.uniform(-1, 6, size=(300, 4, 4))) * (1 - np.eye(4))
-    s = elo.strengths(points, ridge)
+    s = bradley_terry.strengths(points, ridge)
     reach = elo.won_against(points)
     inside = points * (reach & reach.swapaxes(1, 2)) if ridge == 0 else points
     games = inside + inside.swapaxes(1, 2)
@@ -327,11 +328,11 @@ RESULTS = st.lists(
 def test_any_games_have_consistent_gaps(games: list[Game]) -> None:
     contest = Contest.of(games)
     points = contest.points.sum(0)
-    gap = elo.gaps(points[None])[0]
+    gap = bradley_terry.gaps(points[None])[0]
     assert np.array_equal(np.isnan(gap), np.isnan(gap.T))
     known = ~np.isnan(gap)
     assert np.allclose(gap[known], -gap.T[known])
-    turned = elo.gaps(points.T[None])[0]
+    turned = bradley_terry.gaps(points.T[None])[0]
     assert np.allclose(np.where(known, gap, 0), np.where(known, turned.T, 0), atol=1e-6)
     for place in range(len(contest.models)):  # inside a group points are what the ratings expect
         group = np.isfinite(gap[place])
@@ -345,11 +346,11 @@ def test_any_games_have_consistent_gaps(games: list[Game]) -> None:
 @given(RESULTS.filter(bool), st.floats(0.01, 10))
 def test_with_a_ridge_every_rating_is_finite_and_smaller_with_a_larger_one(games: list[Game], ridge: float) -> None:
     points = Contest.of(games).points.sum(0)[None]
-    s, smaller = elo.strengths(points, ridge)[0], elo.strengths(points, 2 * ridge)[0]
+    s, smaller = bradley_terry.strengths(points, ridge)[0], bradley_terry.strengths(points, 2 * ridge)[0]
     assert np.isfinite(s).all()
     assert s.sum() == pytest.approx(0, abs=1e-6)
     assert np.linalg.norm(smaller) <= np.linalg.norm(s) + 1e-9
-    assert np.allclose(elo.strengths(points.swapaxes(1, 2), ridge)[0], -s, atol=1e-6)
+    assert np.allclose(bradley_terry.strengths(points.swapaxes(1, 2), ridge)[0], -s, atol=1e-6)
 
 
 @settings(max_examples=50, deadline=None)
@@ -365,9 +366,9 @@ def test_any_games_make_a_table(games: list[Game]) -> None:
 
 def test_many_fits_at_once_are_the_single_ones() -> None:
     tables = np.stack([Contest.of(random_games(seed)).points.sum(0) for seed in range(8)])
-    together = elo.strengths(tables)
+    together = bradley_terry.strengths(tables)
     for number, points in enumerate(tables):
-        assert together[number] == pytest.approx(elo.strengths(points[None])[0], abs=1e-9)
+        assert together[number] == pytest.approx(bradley_terry.strengths(points[None])[0], abs=1e-9)
 
 
 # -- intervals ---------------------------------------------------------------------------------------------------------
@@ -447,7 +448,7 @@ def population() -> Any:
         quality = TRUE + 0.8 * noise
         chance = (1 / (1 + np.exp(quality[:, two] - quality[:, one]))).mean()
         points[one, two], points[two, one] = chance, 1 - chance
-    return POINTS_PER_NAT * elo.gaps(points[None])[0]
+    return POINTS_PER_NAT * bradley_terry.gaps(points[None])[0]
 
 
 def one_by_one(contest: Contest) -> Contest:

@@ -89,7 +89,7 @@ def test_auc_draws_are_the_auc_of_repeated_data():
     for times in itertools.product(range(3), repeat=3):
         rows = [i for i, cluster in enumerate(clusters) for _ in range(times["abc".index(cluster)])]
         expected = slow_auc([scores[i] for i in rows], [positive[i] for i in rows])
-        found = measured.statistic(np.array([times]))[0]
+        found = measured.of_draws(np.array([times]))[0]
         assert math.isnan(found) if expected is None else found == pytest.approx(expected, abs=1e-12)
 
 
@@ -256,7 +256,7 @@ def test_lower_tail_is_the_mean_of_the_lowest_values():
 def test_lower_tail_of_a_draw_is_that_of_repeated_data():
     measured = lower_tail_mean([5.0, 1.0, 4.0], "aab", 0.5)
     repeated = [1.0, 1.0, 5.0, 5.0, 4.0, 4.0, 4.0]  # a twice, b three times: the lowest 3.5 of 7
-    assert measured.statistic(np.array([[2, 3]]))[0] == pytest.approx(sum([*sorted(repeated)[:3], 4.0 / 2]) / 3.5)
+    assert measured.of_draws(np.array([[2, 3]]))[0] == pytest.approx(sum([*sorted(repeated)[:3], 4.0 / 2]) / 3.5)
 
 
 @small
@@ -264,17 +264,17 @@ def test_lower_tail_of_a_draw_is_that_of_repeated_data():
 def test_a_mean_is_a_statistic_of_sums(data):
     values, clusters = zip(*data, strict=True)
     rows = [None if value is None else (value, 1) for value in values]
-    found = estimate(of_sums(rows, clusters, lambda sums: sums[0] / sums[1] if sums[1] else math.nan), resamples=50)
+    found = estimate(of_sums(rows, clusters), resamples=50)
     wanted = estimate(weighted_mean(values, clusters), resamples=50)
     assert found.model_dump(exclude={"note"}) == pytest.approx(wanted.model_dump(exclude={"note"}), nan_ok=True)
     assert found.note == wanted.note
 
 
 def test_sums_that_define_nothing_are_missing():
-    found = estimate(of_sums([(0,), (0,)], "ab", lambda sums: math.nan))
+    found = estimate(of_sums([(0, 0), (0, 0)], "ab"))
     assert (found.mean, found.note, found.n) == (None, "undefined on all the data", 2)
     with pytest.raises(ValueError, match="1 rows, 2 clusters"):
-        of_sums([(1,)], "ab", sum)
+        of_sums([(1, 1)], "ab")
 
 
 def test_clusters_without_scores_are_resampled_too():

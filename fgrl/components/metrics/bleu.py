@@ -48,7 +48,8 @@ class Bleu(Referenced):
         if self.aggregate == "mean":
             best = self.best(answers, lambda response, reference: scorer.sentence_score(response, [reference]).score)
             return {"bleu": mean(answers, best)}
-        return {"corpus": of_sums(self._counts(scorer, answers), [answer.id for answer in answers], self._bleu)}
+        counts, ids = self._counts(scorer, answers), [answer.id for answer in answers]
+        return {"corpus": of_sums(counts, ids, "bleu", {"max_ngram": self.max_ngram})}
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         """Sacrebleu's signature; of `mean` it is that of one answer against one reference."""
@@ -73,12 +74,3 @@ class Bleu(Referenced):
         """Of each answer: its length, its references' (the closest), matched n-grams of each order, n-grams of each."""
         scores = [scorer.sentence_score(answer.text, self.usable(answer.references)) for answer in answers]
         return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
-
-    def _bleu(self, sums: Any) -> float:
-        length, reference_length, *counts = (round(value) for value in sums)
-        matched, total = counts[: self.max_ngram], counts[self.max_ngram :]
-        return float(
-            sacrebleu.BLEU.compute_bleu(
-                matched, total, length, reference_length, smooth_method="exp", max_ngram_order=self.max_ngram
-            ).score
-        )

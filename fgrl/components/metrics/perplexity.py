@@ -76,7 +76,7 @@ class Perplexity(Comparison):
         own = [None if row is None else math.exp(row[0] / row[1]) for row in sums]
         return {
             "nats_per_token": of_sums(sums, ids),
-            "per_token": of_sums(sums, ids, lambda totals: math.exp(totals[0] / totals[1]) if totals[1] else math.nan),
+            "per_token": of_sums(sums, ids, "perplexity", {}),
             "per_answer": mean(answers, own),
             "cut": mean(answers, [float(cut) for _nats, _count, cut in scored]),
         }

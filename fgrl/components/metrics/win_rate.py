@@ -12,9 +12,8 @@ from fgrl.errors import DataError
 from fgrl.evaluation import pairwise
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.judging import JudgedMetric, answer_text, compared_texts, shares
-from fgrl.evaluation.length_adjusted import length_adjusted
 from fgrl.evaluation.pairwise import Ballot
-from fgrl.evaluation.statistics import Measured, weighted_mean
+from fgrl.evaluation.statistics import Measured, length_adjusted, weighted_mean
 from fgrl.kinds import Meaning, ToDraw
 from fgrl.llm.asking import Asked, Question
 from fgrl.llm.reading import Refused, Scale, Verdict, odds, read_label, read_verdict

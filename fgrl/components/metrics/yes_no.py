@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
@@ -17,6 +16,8 @@ from fgrl.registry import register
 from fgrl.types import Span
 
 Verdict = Literal["yes", "no"]
+F1 = {"top": (2, 0, 0), "bottom": (2, 1, 1)}
+"""Of TP, FP, FN."""
 
 _MARKUP = re.compile(r"<[^<>]*>")
 _WORD = re.compile(r"[^\W_]+")
@@ -57,7 +58,7 @@ class YesNo(Referenced):
             counts.append(None if is_right is None else self._counts(given, self._expected(answer)))
         return {
             "accuracy": mean(answers, right),
-            "f1": of_sums(counts, [answer.id for answer in answers], f1),
+            "f1": of_sums(counts, [answer.id for answer in answers], parameters=F1),
             "unparsed": mean(answers, [float(given is None) for given in verdicts]),
         }
 
@@ -88,9 +89,3 @@ def verdict(text: str) -> Verdict | None:
     match = _WORD.search(_MARKUP.sub(" ", text))
     word = match[0].lower() if match else ""
     return "yes" if word == "yes" else "no" if word == "no" else None
-
-
-def f1(sums: Any) -> float:
-    """F1 of TP, FP, FN; NaN when all are 0."""
-    hits, false, missed = (float(value) for value in sums)
-    return 2 * hits / (2 * hits + false + missed) if hits or false or missed else math.nan

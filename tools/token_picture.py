@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fgrl.report.answers import Scale, numbers, scale
+from fgrl.report.drawing import Scale, scale
 from fgrl.visible import visible
 
 ADVANCE, LINE, MARGIN, COLUMNS = 8.43, 25, 20, 92
@@ -63,6 +63,10 @@ class Canvas:
             f"{escape(shown)}</text>"
         )
         self.x += width
+
+
+def numbers(line: dict[str, Any], reward: str) -> list[float | None]:
+    return line["token_rewards"].get(reward, [])
 
 
 def newest(folder: Path) -> list[dict[str, Any]]:

@@ -14,14 +14,16 @@ import typer
 from fgrl import errors, lazy
 from fgrl.cli.shared import RUNS, RunsFolder, WrongWord, at_terminal, echo, named_and_overrides, overrides
 from fgrl.errors import DataError, UsageError
+from fgrl.results.text import reward_facts
 
 if TYPE_CHECKING:
     from fgrl.pipeline.run import Run
     from fgrl.publishing.conversation import Conversation, Reply
-    from fgrl.report.terminal import ShownAnswer
+    from fgrl.report.marked_tokens import MarkedTokens
 console = lazy.load("fgrl.console")
 conversations = lazy.load("fgrl.publishing.conversation")
 libraries = lazy.load("fgrl.pipeline.libraries")
+marked_tokens = lazy.load("fgrl.report.marked_tokens")
 named_rewards = lazy.load("fgrl.pipeline.named_rewards")
 recipes = lazy.load("fgrl.recipe")
 specs = lazy.load("fgrl.specs")
@@ -205,13 +207,15 @@ class _Chat:
         if stopped and not self.wide:
             raise KeyboardInterrupt
 
-    def _shown(self, talk: Conversation, prompt: Any, reply: Reply) -> ShownAnswer:
+    def _shown(self, talk: Conversation, prompt: Any, reply: Reply) -> MarkedTokens:
         if self.reward is None or not reply.ids:
-            return terminal.ShownAnswer(talk.name, [reply.text])
+            return marked_tokens.MarkedTokens(talk.name, [reply.text], ["response"])
         other = next((each.model for each in self.talks if each is not talk), None)
         reference = None if talk.model.adapted else other
         scored = conversations.rewarded(self.reward, talk.model, reference, prompt, reply)
-        return terminal.ShownAnswer(talk.name, scored.pieces, scored.values, scored.total)
+        kinds, facts = ["response"] * len(scored.pieces), reward_facts(scored.total, scored.values)
+        facts = [("reward", "missing")] if scored.total is None else facts
+        return marked_tokens.MarkedTokens(talk.name, scored.pieces, kinds, values=scored.values, facts=facts)
 
     def _remarks(self, talk: Conversation, reply: Reply) -> None:
         remarks = []

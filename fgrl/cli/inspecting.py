@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,9 +61,9 @@ def inspect(
                 if shown == count:
                     break
                 if as_json:
-                    samples.append(asdict(sample))
+                    samples.append(sample.as_json())
                 else:
-                    terminal.print_annotated([sample])
+                    terminal.print_tokens([sample])
     if as_json:
         emit({"stage": chosen.name, "samples": samples})
 

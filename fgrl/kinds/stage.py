@@ -40,7 +40,7 @@ class Inspectable(Protocol):
     """A stage that has samples to show."""
 
     def inspect(self, run: Any, count: int) -> Iterator[Any]:
-        """Yield `count` samples as the model sees them (`fgrl.report.terminal.Annotated`), for `fgrl inspect`."""
+        """Yield `count` samples as the model sees them (`fgrl.report.marked_tokens.MarkedTokens`), for `fgrl inspect`."""
 
 
 @kind("stage")

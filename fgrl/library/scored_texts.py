@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
 from fgrl.errors import UsageError
 from fgrl.registry.problems import unknown
-from fgrl.report.terminal import Annotated, Remarks, plain
+from fgrl.report.marked_tokens import MarkedTokens
+from fgrl.report.terminal import plain
 from fgrl.results.text import number, reward_facts, signed
 from fgrl.visible import visible
 
@@ -112,22 +113,23 @@ class ScoredText:
 
             display(self)
         else:
-            terminal.print_annotated([self._annotated()])
+            terminal.print_tokens([self._marked()])
 
-    def _annotated(self) -> Annotated:
+    def _marked(self) -> MarkedTokens:
         """As the terminal draws it: the turns of the prompt, then the tokens."""
         turns = [f"{turn.role}: {turn.content}\n" for turn in self.answer.chat]
-        finished = int(bool(self.answer.response.finished and self.tokens))
-        kinds = ["response"] * (len(self.tokens) - finished) + ["eos"] * finished
-        values = [math.nan if value is None else value for value in self.values]
-        return Annotated(
+        own = MarkedTokens.of(self.answer, self.name)
+        none: list[None] = [None] * len(turns)
+        return replace(
+            own,
             title=self._title(),
-            tokens=[*turns, *self.tokens],
-            kinds=["prompt"] * len(turns) + kinds,
-            segments=[-1] * len(turns) + self.segments if self.segments else None,
-            values=[0.0] * len(turns) + values if values else None,
+            tokens=[*turns, *own.tokens],
+            kinds=["prompt"] * len(turns) + own.kinds,
+            segments=None if own.segments is None else [-1] * len(turns) + own.segments,
+            values=None if own.values is None else [*none, *own.values],
+            offsets=[],
             criteria=self.criteria,
-            remarks=Remarks.of(self.annotation, self.text) if self.name in self.answer.annotations else None,
+            annotations=[marked for marked in own.annotations if marked[0] == self.name],
         )
 
     def _title(self) -> str:
@@ -143,7 +145,7 @@ class ScoredText:
         return reward_facts(self.total, self.values) if self.what == "reward" else [(self.what, signed(self.total))]
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{visible(plain(self._annotated()))}"
+        return f"{self._title()}\n{visible(plain(self._marked()))}"
 
     def _repr_html_(self) -> str:
         facts = [*self._facts(), ("tokens", number(len(self.tokens)))]

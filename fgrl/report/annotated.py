@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from fgrl.report.chains import ShownVerdict, is_chain, verdicts
-from fgrl.report.escaping import long, turns
-from fgrl.report.marks import ShownAnnotation, annotations_of_response
+from fgrl.report.chains import is_chain, verdicts
+from fgrl.report.drawing import Drawing
+from fgrl.report.escaping import turns
+from fgrl.report.marked_tokens import MarkedTokens, recorded
 from fgrl.types import Sample
 
 MOST_SAMPLES = 8
@@ -25,11 +26,9 @@ class AnnotatedResponse:
     """A response with its marks, as the page shows it."""
 
     title: str
-    annotations: list[ShownAnnotation]
+    drawing: Drawing
     more: int
     """Annotations that are not shown."""
-    text: Markup | None = None
-    """A response without annotations that was compared with another one."""
 
 
 @dataclass
@@ -40,7 +39,8 @@ class AnnotatedSample:
     responses: list[AnnotatedResponse]
     more: int
     """Annotated responses that are not shown."""
-    verdicts: list[ShownVerdict]
+    verdicts: list[tuple[str, Markup | None]]
+    """Comparisons of responses in words, with the reason."""
 
 
 def annotated_section(samples: Iterable[Sample]) -> list[AnnotatedSample]:
@@ -54,18 +54,18 @@ def _shown(sample: Sample) -> AnnotatedSample | None:
     if is_chain(sample):
         return None
     every, compared = sample.responses, verdicts(sample)
-    explained = any(verdict.reason for verdict in compared)
+    explained = any(reason for _words, reason in compared)
     responses = []
     for place, response in enumerate(every):
-        annotations = annotations_of_response(response)
+        annotations = recorded(response)
         if annotations or explained:
             several = len(every) > 1
             title = [f"response {place + 1} of {len(every)}" if several else "response", response.by or ""]
             title += ["chosen"] if several and sample.chosen == place else []
             more = max(0, len(annotations) - MOST_ANNOTATIONS)
-            text = None if annotations else long(response.text)
-            shown = AnnotatedResponse(" · ".join(filter(None, title)), annotations[:MOST_ANNOTATIONS], more, text)
-            responses.append(shown)
+            item = MarkedTokens("", [], [], text=response.text, annotations=annotations[:MOST_ANNOTATIONS])
+            drawing = Drawing.of([item], [(None, None)])
+            responses.append(AnnotatedResponse(" · ".join(filter(None, title)), drawing, more))
     if not responses:
         return None
     more = max(0, len(responses) - MOST_RESPONSES)

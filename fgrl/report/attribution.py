@@ -7,17 +7,17 @@ common.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
 from fgrl.evaluation.answer import Answer, Attribution
-from fgrl.report.answers import LEVELS, MOST_REWARDS, MOST_TOKENS, tokens_of
-from fgrl.report.escaping import long, render, turns
-from fgrl.report.marks import Piece, glyphs
+from fgrl.report.answers import MOST_REWARDS
+from fgrl.report.drawing import MOST_TOKENS, Scale, draw
+from fgrl.report.escaping import long, turns
+from fgrl.report.marked_tokens import VERDICTS, MarkedTokens
 from fgrl.results.text import number
 
 MOST_PROMPTS = 12
@@ -29,8 +29,11 @@ RELEVANT = 0.5
 """From here on a token counts as relevant, and is underlined."""
 BEFORE = 40
 """Tokens of a long answer that are shown before its first relevant one."""
-VERDICTS = {True: ("kept", "✓ kept"), False: ("broken", "✗ broken"), None: ("missing", "? missing")}
-"""Class of the stylesheet and words of a verdict."""
+SCALES = {
+    kept: Scale("relevance", 0.0, side, zero="", strong=RELEVANT, words=number)
+    for kept, side in ((True, 1), (False, -1))
+}
+"""Blue where the answer keeps the criterion, orange where it breaks it."""
 
 
 @dataclass
@@ -41,11 +44,9 @@ class Case:
     kind: str
     verdict: str
     warnings: list[str]
-    pieces: list[Piece]
-    before: int
-    """Tokens left out in front."""
-    after: int
-    """Tokens left out behind."""
+    drawing: Markup
+    drawn: int
+    """Number of tokens that are drawn."""
     note: str
 
 
@@ -92,8 +93,7 @@ class Attributions:
     @staticmethod
     def legend() -> list[tuple[str, list[tuple[str, str]]]]:
         """(words of the verdict, (class, relevance in the middle of the class) from 0 to 1)."""
-        steps = [step / LEVELS for step in range(LEVELS + 1)]
-        return [(VERDICTS[kept][1], [(level(at, kept), number(at, 2)) for at in steps]) for kept in (True, False)]
+        return [(VERDICTS[kept][1], tint.legend()) for kept, tint in SCALES.items()]
 
 
 def criteria_section(answers: Iterable[Answer], baseline: str = "") -> Attributions | None:
@@ -127,19 +127,13 @@ def criteria_section(answers: Iterable[Answer], baseline: str = "") -> Attributi
             break
         prompts.append(_prompt(sorted(by_prompt[id], key=lambda answer: answer.model != baseline), drawn))
         rows = [row for criterion in prompts[-1].criteria for row in criterion.rows]
-        size += sum(len(case.pieces) for row in rows for case in (row.kept, row.broken, row.missing) if case)
+        size += sum(case.drawn for row in rows for case in (row.kept, row.broken, row.missing) if case)
     return Attributions(prompts, len(by_prompt), drawn, more)
 
 
 def criteria_of(answer: Answer) -> dict[str, list[Attribution]]:
     """Return the criteria of an answer by reward; rewards without criteria are left out."""
     return {reward: criteria for reward, criteria in answer.criteria.items() if criteria}
-
-
-def level(value: float, kept: bool | None) -> str:
-    """Class of the stylesheet for a relevance from 0 to 1."""
-    step = min(LEVELS, max(0, math.floor(value * LEVELS + 0.5)))
-    return "" if step == 0 or kept is None else f"{'p' if kept else 'n'}{step}"
 
 
 def _prompt(answers: Sequence[Answer], rewards: Sequence[str]) -> Prompt:
@@ -182,7 +176,7 @@ def _tally(cases: Sequence[tuple[Answer, Attribution]]) -> str:
 
 
 def _case(answer: Answer, criterion: Attribution) -> Case:
-    kept, relevance, count = criterion.kept, criterion.relevance, len(tokens_of(answer))
+    kept, relevance, count = criterion.kept, criterion.relevance, len(answer.tokens)
     if relevance is None:
         note = (
             "Which tokens the verdict depends on is not known."
@@ -195,38 +189,17 @@ def _case(answer: Answer, criterion: Attribution) -> Case:
     else:
         strong = sum(value >= RELEVANT for value in relevance)
         note = f"{strong} of {count} tokens have a relevance of {RELEVANT} or more."
-    start, end = window(relevance or [], count)
-    pieces = [
-        _piece(text, [i for i in places if start <= i < end], special, relevance, kept, count)
-        for text, places, special in glyphs(answer)
-        if not places or (start <= places[0] < end)
-    ]
+    values: list[float | None] | None = None if relevance is None else [*relevance]
+    item = replace(MarkedTokens.of(answer), values=values, segments=None, violations=[], what="relevance")
+    start = first_drawn(relevance or [])
     warnings = [] if answer.text.strip() else ["empty"]
-    return Case(answer.model, *VERDICTS[kept], warnings, pieces, start, count - end, note)
+    drawing = draw(item, None if kept is None else SCALES[kept], start=start)
+    return Case(answer.model, *VERDICTS[kept], warnings, drawing, min(count - start, MOST_TOKENS), note)
 
 
-def window(relevance: Sequence[float], count: int) -> tuple[int, int]:
-    """Return `start:end`, the tokens of `count` that are drawn: the first, unless none of them is relevant and a later
-    one is.
+def first_drawn(relevance: Sequence[float]) -> int:
+    """Return the first token that is drawn: the first one, unless none of those drawn then is relevant and a later one
+    is.
     """
     first = next((i for i, value in enumerate(relevance) if value >= RELEVANT), 0)
-    start = 0 if first < MOST_TOKENS else first - BEFORE
-    return start, min(count, start + MOST_TOKENS)
-
-
-def _piece(
-    text: str, places: Sequence[int], special: bool, relevance: Sequence[float] | None, kept: bool | None, count: int
-) -> Piece:  # fmt: skip
-    values = [] if relevance is None else [relevance[i] for i in places]
-    value = max(values, default=0.0)
-    texts = []
-    if places:
-        several = len(places) > 1
-        texts = [
-            f"tokens {places[0] + 1} to {places[-1] + 1} of {count}" if several else f"token {places[0] + 1} of {count}"
-        ]
-    if values:
-        low = min(values)
-        texts.append(f"relevance {number(value)}" if low == value else f"relevance {number(low)} to {number(value)}")
-    html = render(text) if text else Markup('<b class="hidden" title="covers no character">·</b>')
-    return Piece(html, level(value, kept), " · ".join(texts), kept is not None and value >= RELEVANT, special)
+    return 0 if first < MOST_TOKENS else first - BEFORE

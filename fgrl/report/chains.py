@@ -13,8 +13,9 @@ from markupsafe import Markup
 
 from fgrl.report import differences
 from fgrl.report.differences import Folded, Part
+from fgrl.report.drawing import MOST_REASON, Drawing
 from fgrl.report.escaping import MOST_CHARACTERS, long, turns
-from fgrl.report.marks import MOST_REASON, ShownAnnotation, annotations_of_response
+from fgrl.report.marked_tokens import MarkedTokens, recorded
 from fgrl.results.text import number
 from fgrl.types import Response, Sample
 from fgrl.visible import quantity
@@ -52,20 +53,12 @@ class ShownChain:
 
     turns: list[tuple[str, Markup]]
     title: str
-    annotations: list[ShownAnnotation]
-    """Annotations of the first response."""
+    first: Drawing
+    """The first response with what was marked on it."""
     steps: list[Step]
     more_steps: int
     sides: list[Side]
     facts: list[tuple[str, str]]
-
-
-@dataclass
-class ShownVerdict:
-    """A comparison of two responses, with its author and the reason."""
-
-    words: str
-    reason: Markup | None
 
 
 def is_chain(sample: Sample) -> bool:
@@ -78,8 +71,8 @@ def chains_section(samples: Iterable[Sample]) -> list[ShownChain]:
     return list(itertools.islice(map(_shown, filter(is_chain, samples)), MOST_CHAINS))
 
 
-def verdicts(sample: Sample) -> list[ShownVerdict]:
-    """Return the comparisons of a sample's responses, in words."""
+def verdicts(sample: Sample) -> list[tuple[str, Markup | None]]:
+    """Return the comparisons of a sample's responses, in words, with the reason."""
     shown = []
     for verdict in sample.verdicts or []:
         first, second = verdict.first + 1, verdict.second + 1
@@ -90,7 +83,7 @@ def verdicts(sample: Sample) -> list[ShownVerdict]:
             None: f"the verdict on responses {first} and {second} is missing",
         }[verdict.verdict]
         by = f" ({verdict.by})" if verdict.by else ""
-        shown.append(ShownVerdict(text + by, long(verdict.reason, MOST_REASON) if verdict.reason else None))
+        shown.append((text + by, long(verdict.reason, MOST_REASON) if verdict.reason else None))
     return shown
 
 
@@ -98,7 +91,8 @@ def _shown(sample: Sample) -> ShownChain:
     responses = sample.responses
     first, last, count = responses[0], responses[-1], len(responses) - 1
     # 1. what was marked on the first response
-    annotations = annotations_of_response(first, lambda place: f"addressed in step {place}")
+    item = MarkedTokens("", [], [], text=first.text, annotations=recorded(first))
+    drawing = Drawing.of([item], [(None, None)], chain=True)
     # 2. each step beside the one before
     steps = [
         _step(place, count, responses[place - 1].text, responses[place], _addressed(first, place))
@@ -114,7 +108,7 @@ def _shown(sample: Sample) -> ShownChain:
     facts = [(str(name).replace("_", " "), fact) for name, value in about.items() if (fact := _fact(value))]
     title = f"{quantity(count, 'step')}"
     return ShownChain(
-        turns(sample.prompt), title, annotations, steps, max(0, count - MOST_STEPS), sides, _changed(compared) + facts
+        turns(sample.prompt), title, drawing, steps, max(0, count - MOST_STEPS), sides, _changed(compared) + facts
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """`report.html`: one file that needs nothing else, neither a network nor scripts.
 
 What is data goes through jinja2's autoescape, and the whole page through `visible`; the only trusted markup is
-what `plots` and `answers` build from numbers and escaped text. Scripts, forms and anything from elsewhere are also
+what `plots` and `drawing` build from numbers and escaped text. Scripts, forms and anything from elsewhere are also
 forbidden by the page's own policy.
 """
 
@@ -23,7 +23,7 @@ from fgrl.modules import stored_rollouts
 from fgrl.modules.stored_rollouts import CREDIT, ROLLOUTS, CreditedResponse, StoredRollout
 from fgrl.report import attribution, plots, templates
 from fgrl.report.annotated import AnnotatedSample, annotated_section
-from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, MOST_TOKENS, ORDERS, Answers, answers_section
+from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, ORDERS, Answers, answers_section
 from fgrl.report.attribution import Attributions
 from fgrl.report.chains import ShownChain, chains_section
 from fgrl.report.elo_tables import ShownElo, elo_section
@@ -48,6 +48,8 @@ FIRST = (
 """Curves that are shown at once, in this order, after those of evaluations while training; of each of the two at most
 `AT_ONCE`. The others are folded away where there are more in all."""
 AT_ONCE = 8
+MOST_LAYERS = 16
+"""Numbers of which one at a time colours the answers of a section."""
 MOST_CURVES = 60
 COMPARED = ("logp_chosen", "log_ratio_chosen", "log_ratio_rejected", "margin")
 """Metrics that are drawn in one plot for all trainings of a run that log them, where several do and one logs the first.
@@ -154,7 +156,6 @@ def environment() -> jinja2.Environment:
     environment.filters |= {"number": text.number, "signed": text.signed, "duration": text.duration, "render": render}
     environment.filters["value"] = _value
     environment.filters["curve_name"] = metric_names.in_words
-    environment.globals["most_tokens"] = MOST_TOKENS
     return environment
 
 
@@ -281,9 +282,15 @@ def _fit(stage: str, stats: dict[str, Any]) -> Fit:
 
 
 def _order_rules() -> str:
-    """Return the orders of answers as rules of the stylesheet: without scripts and without style attributes."""
+    """Return the orders of answers, and which number colours them, as rules of the stylesheet: without scripts and
+    without style attributes.
+    """
     most = MOST_PROMPTS + len(ORDERS) * MOST_RANKED
-    return "".join(
+    picked = "".join(
+        f"section:has(.pick-{place}:checked) .layer:not(.layer-{place}){{display:none}}\n"
+        for place in range(MOST_LAYERS)
+    )
+    return picked + "".join(
         f".answers:has(.by-{order}:checked) .{order}-{place}{{order:{place}}}\n"
         for order in ORDERS
         for place in range(most)

@@ -12,17 +12,17 @@ from torch import Tensor
 from fgrl import rollouts
 from fgrl.evaluation.attributing import attributions
 from fgrl.modules.stored_rollouts import token_columns
-from fgrl.report.terminal import Annotated, Remarks
+from fgrl.report.marked_tokens import MarkedTokens
 from fgrl.results.text import reward_facts
 from fgrl.types import Advantages, Rewards, Rollout, Sample
 
 
-def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> Annotated:
+def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> MarkedTokens:
     """Return a prompt that is to be answered, as `max_tokens` leave it, with the right answers where they are known."""
     whole = rollouts.encode_prompt(tokenizer, sample.prompt)
     kept = rollouts.encode_prompt(tokenizer, sample.prompt, max_tokens)
     right = [sample.reference] if isinstance(sample.reference, str) else sample.reference or []
-    return Annotated(
+    return MarkedTokens(
         title=f"{sample.id}: {_tokens('prompt', len(kept), len(whole) - len(kept))}",
         tokens=rollouts.token_texts(tokenizer, kept),
         kinds=["prompt"] * len(kept),
@@ -30,7 +30,7 @@ def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> Annotated:
     )
 
 
-def of_row(row: Mapping[str, Any], tokenizer: Any, credit: Mapping[str, Tensor] | None = None) -> Annotated:
+def of_row(row: Mapping[str, Any], tokenizer: Any, credit: Mapping[str, Tensor] | None = None) -> MarkedTokens:
     """Return a row of a training set. credit: numbers of its response tokens by name, besides its columns."""
     prompt, response = row["prompt"], row["response"]
     kinds = ["prompt"] * len(prompt) + ["response"] * len(response)
@@ -38,12 +38,11 @@ def of_row(row: Mapping[str, Any], tokenizer: Any, credit: Mapping[str, Tensor] 
         kinds[-1] = "eos"
     segment, lost = row["columns"].get("segment"), row["lost"]
     others = {name: value for name, value in row["columns"].items() if name != "segment"} | dict(credit or {})
-    return Annotated(
+    return MarkedTokens(
         title=f"{_tokens('prompt', len(prompt), lost[0])}, {_tokens('response', len(response), lost[1])}",
         tokens=rollouts.token_texts(tokenizer, prompt + response),
         kinds=kinds,
         segments=None if segment is None else [-1] * len(prompt) + segment.tolist(),
-        values=None,
         layers={name: _layer(prompt, value.tolist()) for name, value in others.items() if value.ndim},
         note=", ".join(f"{name} {value.item():g}" for name, value in others.items() if not value.ndim),
     )
@@ -64,7 +63,7 @@ def _tokens(what: str, count: int, lost: int) -> str:
 def of_rollout(
     rollout: Rollout, rewards: Rewards, tokenizer: Any, lost: Sequence[tuple[int, int]] | None = None,
     advantages: Advantages | None = None, by_token: bool | None = None,
-) -> Iterator[Annotated]:  # fmt: skip
+) -> Iterator[MarkedTokens]:  # fmt: skip
     """Scored responses, with the criteria of their prompts where the reward tells verdicts, and the columns of
     auxiliary models, reward and algorithm.
 
@@ -94,15 +93,16 @@ def of_rollout(
             else:
                 trained = None if advantages.trained is None else advantages.trained[at, :length].tolist()
                 layers["advantage"] = _layer(prompt, advantages.advantage[at, :length].tolist(), trained)
-        yield Annotated(
+        yield MarkedTokens(
             title=f"{_tokens('prompt', len(prompt), cut[0])}, {_tokens('response', length, cut[1])}, "
             f"{_reward(rewards, i, length, by_token)}",
             tokens=rollouts.token_texts(tokenizer, prompt + response),
             kinds=kinds,
             segments=None if segments is None else [-1] * len(prompt) + segments[i, :length].tolist(),
-            values=[0.0] * len(prompt) + rewards.token[i, :length].tolist(),
+            values=_layer(prompt, rewards.token[i, :length].tolist()),
             criteria=attributions(rewards, rollout.samples[i], i, length) or [],
-            remarks=None if rewards.annotations is None else Remarks.of(rewards.annotations[i], rollout.texts[i]),
+            annotations=[] if rewards.annotations is None else [("reward", rewards.annotations[i])],
+            text=rollout.texts[i],
             layers=layers,
             note=", ".join(notes),
         )

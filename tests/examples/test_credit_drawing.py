@@ -18,7 +18,7 @@ from fgrl import rollouts
 from fgrl.modules.stored_rollouts import CreditedResponse, StoredRollout
 from fgrl.recipe import load
 from fgrl.registry import name_of
-from fgrl.report.terminal import print_annotated
+from fgrl.report.terminal import print_tokens
 from fgrl.specs import ModelSpec
 from fgrl.types import read_jsonl
 
@@ -44,7 +44,7 @@ def responses(items: list[Any], layer: str) -> list[list[float | None]]:
 
 def printed(items: list[Any]) -> str:
     console = Console(file=io.StringIO(), width=200, color_system=None)
-    print_annotated(items, console)
+    print_tokens(items, console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -22,7 +22,7 @@ from fgrl.publishing import conversation
 from fgrl.publishing.conversation import Conversation
 from fgrl.registry import Problems, build
 from fgrl.report import terminal
-from fgrl.report.terminal import ShownAnswer
+from fgrl.report.marked_tokens import MarkedTokens
 from fgrl.rollouts import encode_prompt
 from fgrl.specs import ModelSpec
 from fgrl.types import Message
@@ -202,10 +202,11 @@ def test_a_word_that_names_no_reward_is_explained(runs, tiny_model_dir, tmp_path
 
 # -- what is printed ---------------------------------------------------------------------------------------------------
 
-ANSWER = ShownAnswer("policy", ["The", " river", ",", " old", "\x1b[31m"], [0.5, 0.25, -1.0, 0.0, None], -0.25)
+PIECES, VALUES = ["The", " river", ",", " old", "\x1b[31m"], [0.5, 0.25, -1.0, 0.0, None]
+ANSWER = MarkedTokens("policy", PIECES, ["response"] * 5, values=VALUES, facts=[("total reward", "−0.250")])
 
 
-def printed(*answers: ShownAnswer, width: int = 100, plain_lines: bool = False, **options: Any) -> str:
+def printed(*answers: MarkedTokens, width: int = 100, plain_lines: bool = False, **options: Any) -> str:
     console = Console(width=width, highlight=False, record=True, legacy_windows=False, **options)
     with console.capture() as capture:
         terminal.print_answers(answers, console, plain_lines=plain_lines)
@@ -228,8 +229,8 @@ def test_without_colours_groups_have_brackets():
 
 
 def test_two_answers_are_side_by_side_where_there_is_room():
-    other = ShownAnswer("base", ["A lamp"])
-    plain = ShownAnswer("policy", ["The river"])
+    other = MarkedTokens("base", ["A lamp"], ["response"])
+    plain = MarkedTokens("policy", ["The river"], ["response"])
     first, second, *_ = printed(plain, other, width=80, force_terminal=True).splitlines()
     assert "policy" in first
     assert "base" in first

@@ -15,8 +15,9 @@ from transformers import AutoTokenizer
 
 from fgrl import rollouts
 from fgrl.evaluation.answer import Answer
-from fgrl.report.answers import MOST_TOKENS
-from fgrl.report.attribution import BEFORE, MOST_CRITERIA, MOST_PROMPTS, criteria_section, glyphs, window
+from fgrl.report.attribution import BEFORE, MOST_CRITERIA, MOST_PROMPTS, criteria_section, first_drawn
+from fgrl.report.drawing import MOST_TOKENS, Piece, pieces
+from fgrl.report.marked_tokens import MarkedTokens
 from fgrl.types import Response, Sample
 
 ITEM = re.compile(r'<i class="t ([^"]*)" title="([^"]*)">(.*?)</i>')
@@ -36,8 +37,9 @@ def line(text: str = "a ride.", model: str = "sft", id: str = "1", **criteria: l
     }  # fmt: skip
 
 
-def answer(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> Answer:
-    return Answer(sample=Sample(id="1", prompt="p"), response=Response(text=text), tokens=tokens, offsets=offsets)
+def answer(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> MarkedTokens:
+    sample = Sample(id="1", prompt="p")
+    return MarkedTokens.of(Answer(sample=sample, response=Response(text=text), tokens=tokens, offsets=offsets))
 
 
 @pytest.fixture
@@ -70,9 +72,9 @@ def test_the_answer_that_keeps_a_criterion_stands_beside_the_one_that_breaks_it(
     section, words = shown(run, rows)
     assert cases(section) == [
         ("✓ kept", [("", "token 1 of 3 · relevance 0", "a"), ("p2", "token 2 of 3 · relevance 0.300", "b"),
-                    ("p5 strong special", "token 3 of 3 · relevance 1", "&lt;/s&gt;")]),
+                    ("p5 strong end", "token 3 of 3 · relevance 1 · ends the answer", "&lt;/s&gt;")]),
         ("✗ broken", [("n5 strong", "token 1 of 2 · relevance 0.950", "x"),
-                      (" special", "token 2 of 2 · relevance 0.0400", "&lt;/s&gt;")]),
+                      ("end", "token 2 of 2 · relevance 0.0400 · ends the answer", "&lt;/s&gt;")]),
     ]  # fmt: skip
     assert "no x kept: sft 0 of 1, policy 1 of 1; 1 verdict is missing" in words
     assert "1 of 2 tokens have a relevance of 0.5 or more" in words
@@ -157,12 +159,20 @@ def test_long_files_stay_small_and_say_so(run: Path) -> None:
 
 def test_a_long_answer_is_shown_around_its_first_relevant_token() -> None:
     relevance = [0.4] * 1000
-    assert window(relevance, 1000) == (0, MOST_TOKENS)
+    assert first_drawn(relevance) == 0
     relevance[MOST_TOKENS - 1] = 0.5
-    assert window(relevance, 1000) == (0, MOST_TOKENS)
+    assert first_drawn(relevance) == 0
     relevance[MOST_TOKENS - 1], relevance[990] = 0.0, 0.5
-    assert window(relevance, 1000) == (990 - BEFORE, 1000)
-    assert window([], 5) == (0, 5)
+    assert first_drawn(relevance) == 990 - BEFORE
+    assert first_drawn([]) == 0
+
+
+def test_what_is_left_out_before_and_behind_is_counted(run: Path) -> None:
+    late = [0.0] * 1000 + [0.9] + [0.0] * 400
+    section, words = shown(run, [line("x" * 1400, r=[("c", True, late)])])
+    assert f"{1000 - BEFORE} tokens before … " in words
+    assert f" … {1401 - 1000 + BEFORE - MOST_TOKENS} tokens more" in words
+    assert [title.partition(" of ")[0] for _, title, _ in cases(section)[0][1]][:1] == [f"token {1001 - BEFORE}"]
 
 
 def test_an_answer_with_text_and_relevance_is_drawn_before_others() -> None:
@@ -173,7 +183,8 @@ def test_an_answer_with_text_and_relevance_is_drawn_before_others() -> None:
     assert found
     row = found.prompts[0].criteria[0].rows[0]
     assert row.broken
-    assert (row.broken.model, row.broken.pieces[0].html) == ("policy", "z")
+    assert row.broken.model == "policy"
+    assert row.broken.drawing.startswith('<i class="t " title="token 1 of 2 · relevance 0">z</i>')
     assert row.kept is None
 
 
@@ -190,15 +201,14 @@ def test_an_emoji_of_several_tokens_is_drawn_once(run: Path) -> None:
     assert cases(section)[0][1] == [
         ("", "token 1 of 5 · relevance 0", "a"),
         ("n4 strong", "tokens 2 to 3 of 5 · relevance 0.200 to 0.800", "🎉"),
-        (" special", "token 4 of 5 · relevance 0", "&lt;/s&gt;"),
+        ("end", "token 4 of 5 · relevance 0", "&lt;/s&gt;"),
         ("", "token 5 of 5 · relevance 0", " b"),
     ]
 
 
 def test_characters_that_no_token_covers_are_not_lost() -> None:
-    row = answer("abcdef", ["b", "de"], [(1, 2), (3, 5)])
-    assert [text for text, *_ in glyphs(row)] == ["a", "b", "c", "de", "f"]
-    assert [places for _, places, _ in glyphs(row)] == [[], [0], [], [1], []]
+    found = pieces(answer("abcdef", ["b", "de"], [(1, 2), (3, 5)]))
+    assert [(piece.text, piece.places) for piece in found] == [("a", []), ("b", [0]), ("c", []), ("de", [1]), ("f", [])]
 
 
 @pytest.mark.parametrize(
@@ -206,9 +216,7 @@ def test_characters_that_no_token_covers_are_not_lost() -> None:
     [[], [(0, 1)], [(0, 1), (0, 9)], [(1, 2), (0, 1)], [(0, 1), (-1, 2)]],
 )
 def test_offsets_that_do_not_fit_leave_the_tokens_own_text(offsets: Any) -> None:
-    assert glyphs(answer("ab", ["a?", "b?"], offsets)) == [
-        ("a?", [0], False), ("b?", [1], False),
-    ]  # fmt: skip
+    assert pieces(answer("ab", ["a?", "b?"], offsets)) == [Piece("a?", [0]), Piece("b?", [1])]
 
 
 @pytest.fixture(scope="module")
@@ -225,10 +233,14 @@ def test_every_character_and_every_token_is_drawn_once(data: st.DataObject, tiny
     ids += tiny_tokenizer(text, add_special_tokens=False).input_ids
     response = rollouts.decode(tiny_tokenizer, ids)
     offsets = rollouts.offsets(tiny_tokenizer, ids)
-    found = glyphs(answer(response, [tiny_tokenizer.decode([one]) for one in ids], offsets))
-    assert "".join(text for text, _, special in found if not special) == response
-    assert sorted(place for _, places, _ in found for place in places) == list(range(len(ids)))
-    for text, places, special in found:
-        if not special:
-            covered = {i for place in places for i in range(*offsets[place])}
-            assert len(covered) == len(text)
+    found = pieces(answer(response, [tiny_tokenizer.decode([one]) for one in ids], offsets))
+    assert "".join(piece.text for piece in found if not piece.outside) == response
+    assert {place for piece in found for place in piece.places} == set(range(len(ids)))
+    at = 0
+    for piece in found:
+        if piece.outside:
+            assert offsets[piece.places[0]] == (at, at)
+        else:
+            end = at + len(piece.text)
+            assert piece.places == [i for i, (first, last) in enumerate(offsets) if first <= at and end <= last]
+            at = end

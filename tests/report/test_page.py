@@ -64,10 +64,10 @@ def test_segments_and_colours(tmp_path: Path) -> None:
     }  # fmt: skip
     write_lines(stage(folder, "evaluate") / "out" / "answers.jsonl", [line])
     text, _ = page(folder)
-    drawn = re.search(r'<p class="text layer-0"[^>]*>(.*?)</p>', text, re.DOTALL)
+    drawn = re.search(r'<p class="text layer layer-0"[^>]*>(.*?)</p>', text, re.DOTALL)
     assert drawn
     assert re.findall(r'<span class="seg (\w+)"', drawn[1]) == ["p5", "n5"]
-    assert re.findall(r'<i class="t (\w*)[^"]*"', drawn[1]) == ["p2", "p2", "n5", ""]
+    assert re.findall(r'<i class="t (\w*)[^"]*"', drawn[1]) == ["p2", "p2", "n5", "end"]
     assert re.sub("<sub>.*?</sub>|<[^>]*>", "", drawn[1]) == "ab c&lt;/s&gt;"
     assert re.findall("<sub>(.*?)</sub>", drawn[1]) == ["+2", "−2"]
     assert 'title="token 3 of 4 · reward −2 · segment 2"' in drawn[1]

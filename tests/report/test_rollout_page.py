@@ -11,6 +11,7 @@ from fake_runs import fake_run, write_lines
 from pages import assert_safe, page, stage
 
 from fgrl.modules.stored_rollouts import CREDIT, StoredRollout
+from fgrl.report.page import MOST_LAYERS
 from fgrl.report.rollouts import ADVANTAGE, MOST_COLUMNS, MOST_ROLLOUTS, StoredRollouts, rollouts_section
 
 TITLES = re.compile(r'<i class="t ([^"]*)" title="([^"]*)">')
@@ -122,12 +123,12 @@ def test_where_the_sign_has_a_meaning_zero_is_neutral() -> None:
     plain, labelled = section_of(rows), section_of([row | {"annotations": {"r": {}}} for row in rows])
     assert plain is not None
     assert labelled is not None
-    assert [(scale.reward, scale.middle) for scale in plain.scales] == [("r", -1.0), (ADVANTAGE, 0.0)]
-    assert [(scale.reward, scale.middle) for scale in labelled.scales] == [("r", 0.0), (ADVANTAGE, 0.0)]
-    assert labelled.scales[0].level(-2.0) == "n5"
+    assert [(scale.reward, scale.middle) for scale, _ in plain.numbers.scales] == [("r", -1.0), (ADVANTAGE, 0.0)]
+    assert [(scale.reward, scale.middle) for scale, _ in labelled.numbers.scales] == [("r", 0.0), (ADVANTAGE, 0.0)]
+    assert labelled.numbers.scales[0][0].level(-2.0) == "n5"
     constant = section_of([line(rewards=[-0.5, -0.5, None])])
     assert constant is not None
-    assert constant.scales[0].level(-0.5) == "n5", "values that do not differ are not neutral"
+    assert constant.numbers.scales[0][0].level(-0.5) == "n5", "values that do not differ are not neutral"
     assert [len(iteration.rollouts) for iteration in plain.iterations] == [MOST_ROLLOUTS]
 
 
@@ -143,25 +144,48 @@ def test_no_rollouts_no_section(rows: list[dict[str, Any]], run: Path) -> None:
 
 def test_columns_are_drawn_between_reward_and_advantage(run: Path) -> None:
     shown = section(run, [line(columns={"weight": [2.0, 0.5, None], "prm_logp": [-1.0, -2.0, -3.0]})])
-    assert re.findall(r"<h4>([^<]*)</h4>", shown) == [
-        "raw reward (r)",
-        "weight",
-        "prm_logp",
-        "advantage that was trained on",
+    names = ["raw reward (r)", "weight", "prm_logp", "advantage that was trained on"]
+    assert re.findall(r'<input type="radio" class="pick-(\d)" name="rollouts-1"( checked)?><span>([^<]*)<', shown) == [
+        (str(place), "" if place else " checked", name) for place, name in enumerate(names)
     ]
+    assert re.findall(r'<p class="text layer layer-(\d)"', shown) == ["0", "1", "2", "3"], "one is seen at a time"
     titles = [title for _level, title in TITLES.findall(shown) if title.startswith("token")]
     assert titles[3:9] == [
         "token 1 of 3 · weight +2", "token 2 of 3 · weight +0.500", "token 3 of 3 · no weight · ends the answer",
         "token 1 of 3 · prm_logp −1", "token 2 of 3 · prm_logp −2", "token 3 of 3 · prm_logp −3 · ends the answer",
     ]  # fmt: skip
-    assert re.findall(r'<span class="name">([^<]*)</span>', shown) == ["r reward", "advantage", "weight", "prm_logp"]
+    legends = re.findall(
+        r'<div class="layer layer-(\d)"><div class="legend".*?<span class="name">([^<]*)</span>',
+        re.sub("\n", "", shown),
+    )
+    assert legends == [(str(place), name) for place, name in enumerate(names)]
+
+
+def test_one_of_the_drawings_is_seen_at_a_time(run: Path) -> None:
+    section(run, [line(columns={"weight": [2.0, 0.5, None]})])
+    css = page(run)[0].partition("</style>")[0]
+    for place in range(MOST_LAYERS):
+        assert f"section:has(.pick-{place}:checked) .layer:not(.layer-{place}){{display:none}}" in css
+
+
+def test_an_annotated_response_is_drawn_once(run: Path) -> None:
+    spans = [{"start": 1, "end": 2, "label": -1, "reasons": ["vague"]}]
+    shown = section(run, [line(annotations={"r": {"critique": "Fine.", "spans": spans}})])
+    first = re.search(r'<p class="text layer layer-0"[^>]*>(.*?)</p>', shown)
+    assert first
+    assert (
+        '<span class="mark poor lane-0"><i class="t n5" title="token 2 of 3 · reward −1 · 1 poor">b</i></span>'
+        in first[1]
+    )
+    assert shown.count('<p class="text') == 2, "for the reward and for the advantage, nothing for the annotation alone"
+    assert "1poor b — vague" in re.sub("<[^>]*>", "", shown)
 
 
 def test_more_columns_than_are_drawn_are_named(run: Path) -> None:
     many = {f"column{number}": [float(number)] * 3 for number in range(MOST_COLUMNS + 2)}
     shown = section(run, [line(columns=many)])
     assert f"Not drawn: column{MOST_COLUMNS}, column{MOST_COLUMNS + 1}." in shown
-    assert shown.count("<h4>column") == MOST_COLUMNS
+    assert shown.count("<span>column") == MOST_COLUMNS
 
 
 def credited(side: str, **more: Any) -> dict[str, Any]:
@@ -184,13 +208,13 @@ def test_credit_of_pairs_and_of_samples(run: Path) -> None:
     assert 'href="#credit"' in text
     pair, sample = drawn[0].split('<article class="exchange">')[1:]
     assert (pair.count("Why"), sample.count("Why")) == (1, 1)
-    assert re.findall(r"<h[34]>([^<]*)</h", pair) == ["chosen", "implicit_reward", "rejected", "implicit_reward"]
-    assert re.findall(r"<h[34]>([^<]*)</h", sample) == ["implicit_reward"]
+    assert re.findall(r"<h[34]>([^<]*)</h", pair) == ["chosen", "rejected"]
+    assert '<span class="name">implicit_reward</span>' in drawn[0]
     assert "The last 5 tokens of the response are not stored" in words(pair)
     assert TITLES.findall(sample)[-3:] == [
         ("p5", "token 1 of 3 · implicit_reward +0.500"),
         ("n2", "token 2 of 3 · implicit_reward −0.250"),
-        (" end", "token 3 of 3 · no implicit_reward · ends the answer"),
+        ("end", "token 3 of 3 · no implicit_reward · ends the answer"),
     ]
 
 

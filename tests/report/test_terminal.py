@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 from typing import Any
 
@@ -11,22 +10,24 @@ import pytest
 from rich.console import Console
 
 from fgrl.evaluation.answer import Attribution
-from fgrl.report.terminal import Annotated, Remarks, plain, print_annotated
+from fgrl.report.marked_tokens import MarkedTokens
+from fgrl.report.terminal import plain, print_tokens
+from fgrl.types import Annotation, Span
 
 
-def printed(item: Annotated, **options: Any) -> str:
+def printed(item: MarkedTokens, **options: Any) -> str:
     file = io.StringIO()
-    print_annotated([item], Console(file=file, width=200, **options))
+    print_tokens([item], Console(file=file, width=200, **options))
     return file.getvalue()
 
 
-def item(**changes: Any) -> Annotated:
+def item(**changes: Any) -> MarkedTokens:
     values: dict[str, Any] = {
         "title": "4 tokens", "tokens": ["<|user|>", "Hi", "a", " b", " c", "</s>", "<pad>"],
         "kinds": ["prompt", "prompt", "response", "response", "response", "eos", "pad"],
-        "segments": [-1, -1, 0, 0, 1, -1, -1], "values": [0.0, 0.0, 1.0, 0.25, -2.0, math.nan, 9.0],
+        "segments": [-1, -1, 0, 0, 1, -1, -1], "values": [None, None, 1.0, 0.25, -2.0, None, 9.0],
     }  # fmt: skip
-    return Annotated(**values | changes)
+    return MarkedTokens(**values | changes)
 
 
 def test_plain() -> None:
@@ -82,7 +83,7 @@ def test_line_ends_and_empty_tokens_are_visible() -> None:
 
 
 def test_long_padding_is_counted() -> None:
-    many = Annotated("t", ["<pad>"] * 40 + ["a"], ["pad"] * 40 + ["response"])
+    many = MarkedTokens("t", ["<pad>"] * 40 + ["a"], ["pad"] * 40 + ["response"])
     assert plain(many) == "<pad>×40a"
 
 
@@ -92,8 +93,8 @@ def test_columns_must_fit() -> None:
 
 
 def test_nothing_to_show() -> None:
-    assert plain(Annotated("t", [], [])) == ""
-    assert printed(Annotated("t", [], [], [], [])).startswith("t\n")
+    assert plain(MarkedTokens("t", [], [])) == ""
+    assert printed(MarkedTokens("t", [], [], [], [])).startswith("t\n")
 
 
 CRITERIA = [
@@ -131,16 +132,24 @@ def test_relevances_must_fit() -> None:
 
 
 def test_critiques_with_their_passages() -> None:
-    passages = [(1.0, "a b", ["names it"]), (-0.5, " c\n", []), (0.0, "x", ["[red]y[/]", "z\x1b[31m"])]
-    text = printed(item(remarks=Remarks(False, "Fine \u202e so far.", passages)))
+    text = "a b c\nx"
+    spans = [Span(start=3, end=6, label=-0.5), Span(start=0, end=3, reasons=["names it"]),
+             Span(start=6, end=7, label=0.0, reasons=["[red]y[/]"], note="z\x1b[31m")]  # fmt: skip
+    shown = printed(item(text=text, annotations=[("r", Annotation(critique="Fine \u202e so far.", spans=spans))]))
     assert (
         "critique  Fine ⟨U+202E⟩ so far.\n+ good  a b - names it\n- poor (−0.50)   c↵\n\n  neutral  x - [red]y[/]; z␛[31m\n"
-        in text
+        in shown
     )
-    assert "- poor  c" in printed(item(remarks=Remarks(False, None, [(-1.0, "c", [])])))
+    poor = Annotation(spans=[Span(start=4, end=5, label=-1.0)])
+    assert "- poor  c" in printed(item(text=text, annotations=[("r", poor)]))
 
 
 def test_a_missing_critique_is_not_an_empty_one() -> None:
-    assert "? the critique is missing" in printed(item(remarks=Remarks(True, None, [])))
-    assert "nothing is marked" in printed(item(remarks=Remarks(False, None, [])))
+    assert "? the critique is missing" in printed(item(annotations=[("r", None)]))
+    assert "nothing is marked" in printed(item(annotations=[("r", Annotation())]))
     assert "critic" not in printed(item())
+
+
+def test_verdicts_on_the_whole_response_are_words() -> None:
+    text = printed(item(verdicts={"rule": True, "[b]": False, "judge": None}))
+    assert "✓ passes rule\n✗ fails [b]\n? undecided: judge\n" in text

@@ -119,4 +119,4 @@ def test_inspect_prints_them(recipe: Path) -> None:
     assert "- poor  " in text
     assert "? the critique is missing" in text
     samples = json.loads(fgrl("inspect", str(recipe), "--stage", "policy", "-n", "6", "--json"))["samples"]
-    assert {sample["remarks"]["missing"] for sample in samples} == {True, False}
+    assert {sample["annotations"][0]["missing"] for sample in samples} == {True, False}

@@ -16,7 +16,7 @@ from tiny_recipe import a_run, alone
 from torch import Tensor
 
 from fgrl.components.algorithms.grpo import GRPO
-from fgrl.report.terminal import print_annotated
+from fgrl.report.terminal import print_tokens
 from fgrl.types import Rewards, Rollout
 
 SEVERAL = ("stages.policy.rollout.per_prompt=2", "stages.policy.algorithm={name: grpo, kl_coef: 0.1, kl_in: reward}")
@@ -31,7 +31,7 @@ class Even(GRPO):
 
 def printed(items: list[Any]) -> str:
     console = Console(file=io.StringIO(), width=200, color_system=None)
-    print_annotated(items, console)
+    print_tokens(items, console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 

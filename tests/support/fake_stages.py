@@ -14,7 +14,7 @@ from pydantic import Field
 from fgrl.errors import DataError, OverBudget, Stopped, UsageError
 from fgrl.kinds import Run, Stage
 from fgrl.registry import File, Settings, Unkeyed, register
-from fgrl.report.terminal import Annotated as Shown
+from fgrl.report.marked_tokens import MarkedTokens as Shown
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref, Report, Samples
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,11 @@ from typing import Any
 from pydantic import Field
 
 from fgrl.errors import DataError
+from fgrl.evaluation import observations
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.number_names import NumberName, of_model
-from fgrl.evaluation.statistics import Measured, difference, estimate, weighted_mean
+from fgrl.evaluation.observations import Observations, Observed, digest_of_answers
+from fgrl.evaluation.statistics import Measured, weighted_mean
 from fgrl.files import write_json
 from fgrl.kinds import Client, Judge, Metric
 from fgrl.registry import name_of, walk
@@ -78,17 +80,32 @@ class Compared(Metric):
             return "it uses the product of another stage"
         return ""
 
-    def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:
-        """See `Metric`. Raises `DataError` when the models answered different prompts."""
+    def opponents(self, model: str, models: Collection[str], baseline: str | None) -> Collection[str]:
+        """Return the models whose answers a model's numbers depend on."""
+        return [other for other in models if other != model]
+
+    def observe(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None, at: str = "") -> Observed:
+        """Return the numbers of every model as data. at: the place of this metric among the stage's settings.
+
+        Raises `DataError` when the baseline has no answers.
+        """
         if baseline is not None and baseline not in answers:
             raise DataError(f"baseline {baseline!r} has no answers; there are answers of {', '.join(answers)}")
         answers = self.counted(answers)
+        numbers = self.by_model(answers, baseline)
+        alike = {
+            model: {
+                f"answers of {other}": digest_of_answers(answers[other])
+                for other in self.opponents(model, answers, baseline)
+            }
+            for model in numbers
+        }
         options: dict[str, Any] = {"resamples": self.resamples, "level": self.level, "seed": self.seed}
-        measured = self.by_model(answers, baseline)
-        result = against(measured, baseline, options)
-        if about := self.about(answers):
-            result["about"] = about
-        return {self.called: result}
+        return Observed(numbers, options, baseline, self.about(answers), [at] if at else [], alike)
+
+    def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:
+        """See `Metric`. Raises `DataError` when the models answered different prompts."""
+        return {self.called: self.observe(answers, baseline).derived()}
 
 
 class Comparison(Compared):
@@ -97,6 +114,9 @@ class Comparison(Compared):
     @abstractmethod
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         """Return the numbers of one model's answers. Which ones may depend on the fields, not on the answers."""
+
+    def opponents(self, model: str, models: Collection[str], baseline: str | None) -> Collection[str]:
+        return ()
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         return {model: self.numbers(own) for model, own in answers.items()}
@@ -120,50 +140,22 @@ def per_token(answers: Sequence[Answer], sums: Sequence[float | None]) -> list[f
     ]
 
 
-def against(
-    measured: Mapping[str, Mapping[str, Measured]], baseline: str | None, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Estimates of each model's numbers, and under "differences" those of each other model's to the baseline's.
-
-    options: of `fgrl.evaluation.statistics.estimate` and `difference`. Raises `DataError` when two models have other
-    clusters.
-    """
-    result: dict[str, Any] = {
-        model: {name: estimate(number, **options).model_dump() for name, number in numbers.items()}
-        for model, numbers in measured.items()
-    }
-    if baseline is not None and baseline in measured:
-        result["differences"] = {
-            model: {
-                name: _difference(model, baseline, number, measured[baseline][name], options)
-                for name, number in numbers.items()
-                if name in measured[baseline]
-            }
-            for model, numbers in measured.items()
-            if model != baseline
-        }
-    return result
-
-
-def _difference(
-    model: str, baseline: str, first: Measured, second: Measured, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    try:
-        return difference(first, second, **options).model_dump()
-    except ValueError as error:
-        raise DataError(f"{model} and {baseline}: {error}") from None
-
-
 METRICS = "metrics.json"
 NOT_MODELS = ("differences", "about")
 """Entries of a metric beside those of models."""
 
 
 def write(
-    folder: Path, baseline: str | None, metrics: Mapping[str, Any], meanings: Mapping[str, Any] | None = None
+    folder: Path,
+    baseline: str | None,
+    metrics: Mapping[str, Any],
+    meanings: Mapping[str, Any] | None = None,
+    observed: Observations | None = None,
 ) -> dict[str, float]:
-    """Write `metrics.json`. Return its means by name, for a summary."""
-    write_json(folder / METRICS, {"baseline": baseline, "metrics": metrics, "meanings": meanings or {}})
+    """Write `metrics.json`, and `observations.jsonl` where numbers have some. Return its means by name, for a summary."""
+    sha256 = observations.write(folder, observed) if observed is not None and observed.metrics else None
+    report = {"baseline": baseline, "metrics": metrics, "meanings": meanings or {}, "observations": sha256}
+    write_json(folder / METRICS, report)
     return means_by_name(metrics, baseline)
 
 

@@ -13,6 +13,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation import given
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import NOT_MODELS, Compared
+from fgrl.evaluation.observations import Observations, Observed
 from fgrl.evaluation.overlap import OverlapPolicy
 from fgrl.functions import checked_measured, own_code
 from fgrl.kinds import ANSWER_NEEDS, Engine, Metric, Peek, Reader, ToDraw, check_needs, default_engine, stated
@@ -95,19 +96,26 @@ class HeldOut(Settings):
         return ToDraw(prompts, size, models, self.per_prompt, sampling)
 
 
-def measure(metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], baseline: str) -> dict[str, Any]:
-    """Return the measurements of all metrics as one mapping by metric. Raises `DataError` when two of them use the
-    same name.
+def measure(
+    metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], baseline: str
+) -> tuple[dict[str, Any], Observations]:
+    """Return the measurements of all metrics as one mapping by metric, and what they were derived from; not of a metric
+    that returns finished numbers. Raises `DataError` when two of them use the same name.
     """
     measured: dict[str, Any] = {}
-    for metric in metrics:
+    observed: dict[str, Observed] = {}
+    for place, metric in enumerate(metrics):
         with own_code(metric, "measure"):
-            value = metric.measure(answers, baseline=baseline)
+            if isinstance(metric, Compared) and type(metric).measure is Compared.measure:
+                own = observed[metric.called] = metric.observe(answers, baseline, f"metrics.{place}")
+                value = {metric.called: own.derived()}
+            else:
+                value = metric.measure(answers, baseline=baseline)
         by_metric = checked_measured(metric, value)
         if twice := measured.keys() & by_metric.keys():
             raise DataError(f"two metrics measure {sorted(twice)[0]!r}: leave one of them out, or give it a `title`")
         measured |= by_metric
-    return measured
+    return measured, Observations.of(observed, answers)
 
 
 def meanings(metrics: Sequence[Metric], measured: Mapping[str, Any]) -> dict[str, Any]:

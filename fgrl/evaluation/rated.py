@@ -10,7 +10,6 @@ import json
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import PrivateAttr, ValidationError
 
@@ -61,20 +60,8 @@ class RatedMetric(RatingSettings, Compared):
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         return elo.about(self._games, self) if self._games else ""
 
-    def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:
-        return {name: without_repetition(own) for name, own in super().measure(answers, baseline=baseline).items()}
-
     def why_not_remeasured(self) -> str:
         return super().why_not_remeasured() or "the rating of a model depends on the answers of all models"
-
-
-def without_repetition(measured: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of a metric without the `difference` in differences to the baseline, which would repeat that of
-    `rating`.
-    """
-    for numbers in measured.get("differences", {}).values():
-        numbers.pop("difference", None)
-    return measured
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -179,9 +179,9 @@ class AnsweredSet:
         elif not self._start:  # a training that goes on
             before = self.run.dir / FOLDER / "0" / self.name / "answers.jsonl"
             self._start = read_answers(before)[START]
-        measured = measure(self.settings.metrics, {START: self._start, **drawn}, START)
+        measured, observed = measure(self.settings.metrics, {START: self._start, **drawn}, START)
         about = meanings(self.settings.metrics, measured)
-        comparison.write(folder, START, measured, about)
+        comparison.write(folder, START, measured, about, observed)
         return {
             NumberName(metric, number): Estimate(**value)
             for metric, by_model in measured.items()

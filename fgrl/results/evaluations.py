@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import METRICS
 from fgrl.evaluation.number_names import NumberName
+from fgrl.evaluation.observations import refreshed
 from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning, Purpose, meaning_in
 from fgrl.results.measured_by import MeasuredBy
@@ -112,4 +113,4 @@ def read_evaluation(out: Path, notes: list[str], what: str = "") -> Evaluation:
     """Return the numbers in a product, without the answers. What cannot be read is noted; `what` ends the note of a
     missing file.
     """
-    return Evaluation(read_json(out / METRICS, notes, what=what))
+    return Evaluation(refreshed(read_json(out / METRICS, notes, what=what), out))

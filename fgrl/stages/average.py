@@ -12,6 +12,7 @@ from fgrl import lazy
 from fgrl.errors import DataError, UsageError
 from fgrl.evaluation import comparison
 from fgrl.evaluation.number_names import StageNumber, pick
+from fgrl.evaluation.observations import refreshed
 from fgrl.evaluation.statistics import combined
 from fgrl.kinds import Run, Stage
 from fgrl.registry import Settings, register
@@ -55,7 +56,7 @@ class AverageStage(Stage):
     """What to average, by the name that tables show."""
 
     def run(self, run: Run) -> dict[str, Any]:
-        reports = {stage: Report(path).read() for stage, path in self._paths(run).items()}
+        reports = {stage: refreshed(Report(path).read(), path) for stage, path in self._paths(run).items()}
         baselines = {str(report.get("baseline") or "") for report in reports.values()}
         metrics = {title: self._average(title, parts, reports) for title, parts in self.averages.items()}
         baseline = baselines.pop() if len(baselines) == 1 else None

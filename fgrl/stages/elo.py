@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -9,12 +10,15 @@ from pydantic import Field, model_validator
 
 from fgrl.errors import DataError
 from fgrl.evaluation import comparison, elo, pairwise, rated
-from fgrl.evaluation.comparison import against
 from fgrl.evaluation.elo import Contest, Ratings, RatingSettings
+from fgrl.evaluation.observations import Observations, Observed, digest
 from fgrl.kinds import Meaning, Reader, Run, Stage
 from fgrl.registry import register
 from fgrl.stages import names
-from fgrl.types import Report
+from fgrl.types import Report, Sample
+
+DEPENDS = ("anchor", "ridge", "by", "version")
+"""Settings that change the ratings."""
 
 
 @register("elo")
@@ -56,10 +60,13 @@ class EloStage(Stage, RatingSettings):
         # 2. ratings
         table = rated.write(run.out, self.title, self.title, games, self)
         numbers = elo.numbers(games, Ratings(Contest.of(games), self))
-        measured = rated.without_repetition(against(numbers, self.baseline, self.bootstrap._asdict()))
-        metrics = {self.title: measured | {"about": elo.about(games, self)}}
+        about_fit = elo.about(games, self)
+        alike = {model: _alike(samples, table.judges, model) for model in models}
+        observed = Observed(numbers, self.bootstrap._asdict(), self.baseline, about_fit, DEPENDS, alike)
+        metrics = {self.title: observed.derived()}
         about = {"purpose": "goal", "numbers": {"rating": Meaning("Elo rating", "higher")._asdict()}}
-        means = comparison.write(run.out, self.baseline, metrics, {self.title: about})
+        observations = Observations({self.title: observed})
+        means = comparison.write(run.out, self.baseline, metrics, {self.title: about}, observations)
         for note in table.notes:
             run.say(f"warning: {note}")
         counts = {"games": table.games, "prompts": table.prompts, "models": models, "judges": table.judges}
@@ -70,3 +77,13 @@ class EloStage(Stage, RatingSettings):
             return "no sample has `verdicts`: the file wants samples with two responses and the verdict on them"
         known = ", ".join(sorted({judge or "(unknown)" for judge in judges}))
         return f"no verdicts are by {' or '.join(self.by or [])}; there are verdicts by {known}"
+
+
+def _alike(samples: Sequence[Sample], judges: Iterable[str], model: str) -> dict[str, str]:
+    """Return what a rating depends on besides the model's own responses."""
+    responses: dict[str, list[tuple[str, str]]] = {}
+    for sample in samples:
+        for response in sample.responses:
+            if response.by != model:
+                responses.setdefault(f"answers of {response.by}", []).append((sample.id, response.text))
+    return {name: digest(own) for name, own in responses.items()} | {"judges": ", ".join(judges)}

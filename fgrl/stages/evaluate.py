@@ -245,9 +245,9 @@ class EvaluateStage(Stage, HeldOut):
         for benchmark in self.files:
             answer_files.write(benchmark, run.out, answers)
         # 2. numbers
-        measured = measure(self.every_metric(), answers, self.baseline)
+        measured, observed = measure(self.every_metric(), answers, self.baseline)
         about = meanings(self.every_metric(), measured)
-        means = comparison.write(run.out, self.baseline, measured, about)
+        means = comparison.write(run.out, self.baseline, measured, about, observed)
         # 3. a look
         shown = next((name for name in answers if name != self.baseline), self.baseline)
         for answer in answers[shown][: self.show]:

@@ -12,7 +12,7 @@ from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation import comparison, relevance_grading, span_numbers, span_sets
 from fgrl.evaluation.annotation_judging import AnnotationJudge, Contest
-from fgrl.evaluation.comparison import against
+from fgrl.evaluation.observations import Observations, Observed
 from fgrl.evaluation.span_numbers import GradedResponse, Place
 from fgrl.evaluation.span_sets import Labels, MarkedResponse, Marks, Offsets, SpanSet, Unit
 from fgrl.evaluation.statistics import Measured
@@ -34,6 +34,8 @@ sources = lazy.load("fgrl.models.sources")
 RELEVANCE, SPANS, LENGTHS, ACCURACY, JUDGED = "relevance", "spans", "span_lengths", "span_accuracy", "judged"
 """Names of metrics; the one on units is called after them."""
 LEFT = "left"
+COUNTED = ("left", "labels", "policy", "units", "token_policy", "conflict", "overlap", "threshold", "version")
+"""Settings that change what is counted."""
 
 Row = list[MarkedResponse | None]
 """Responses of a set for each of the left side's; None where it has none."""
@@ -152,11 +154,11 @@ class GradeStage(Stage):
     def run(self, run: Any) -> dict[str, Any]:
         self.setup(run)
         tokenizer = self._tokenizer(run)
-        metrics: dict[str, Any] = {}
+        observed: dict[str, Observed] = {}
         summary: dict[str, Any] = {}
         if self.relevance:
             graded, counts = self._of_relevances(run, tokenizer)
-            metrics[RELEVANCE] = self._against(graded)
+            observed[RELEVANCE] = self._observed(graded)
             summary |= counts
         if self.right:
             # 1. read and match
@@ -168,15 +170,17 @@ class GradeStage(Stage):
             rows = {name: span_sets.matched(left, own) for name, own in right.items()}
             rows |= self._lines(rows, list(left.values()), offsets, run.seed)
             # 3. numbers
-            metrics |= self._of_sets(left, rows, offsets, labels)
+            observed |= self._of_sets(left, rows, offsets, labels)
             # 4. the judge
             if self.judge is not None:
-                metrics[JUDGED], counts = self._judged(self.judge, left, right, labels, run)
+                observed[JUDGED], counts = self._judged(self.judge, left, right, labels, run)
                 summary |= counts
             write_json_lines(run.out / "graded.jsonl", _records(left, rows))
         numbers = {pattern: meaning._asdict() for pattern, meaning in span_numbers.MEANINGS.items()}
-        about = {name: {"purpose": "reward", "numbers": numbers} for name in (self.unit, SPANS) if name in metrics}
-        return {**summary, "measured": comparison.write(run.out, self._baseline(metrics), metrics, about)}
+        about = {name: {"purpose": "reward", "numbers": numbers} for name in (self.unit, SPANS) if name in observed}
+        metrics = {name: own.derived() for name, own in observed.items()}
+        measured = comparison.write(run.out, self._baseline(), metrics, about, Observations(observed))
+        return {**summary, "measured": measured}
 
     def _tokenizer(self, run: Any) -> Any:
         if self.policy is None:
@@ -223,7 +227,7 @@ class GradeStage(Stage):
 
     def _of_sets(
         self, left: Marks, rows: Mapping[str, Row], offsets: Sequence[Offsets], labels: Labels
-    ) -> dict[str, Any]:
+    ) -> dict[str, Observed]:
         prompts = [marked.prompt for marked in left.values()]
         names = list(labels.values)
         graded = {name: list(self._graded(left, row, offsets, labels)) for name, row in rows.items()}
@@ -247,7 +251,7 @@ class GradeStage(Stage):
             LENGTHS: f"{self._unit_named()} per span",
             ACCURACY: "a span is right when it shares a character with a span of the same label of the left side",
         }
-        return {name: self._against(own) | {"about": about[name]} for name, own in found.items()}
+        return {name: self._observed(own, about[name]) for name, own in found.items()}
 
     def _unit_named(self) -> str:
         return f"tokens of {self.policy.base}" if self.unit == "tokens" and self.policy is not None else self.unit
@@ -285,13 +289,14 @@ class GradeStage(Stage):
 
     def _judged(
         self, judge: AnnotationJudge, left: Marks, right: Mapping[str, Marks], labels: Labels, run: Any
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    ) -> tuple[Observed, dict[str, Any]]:
         prompts = [marked.prompt for marked in left.values()]
         every = {name: prompts for name in right if name != judge.versus}
         numbers, said, counts = judge.decide(self._contests(left, right), labels, run.seed, every)
         write_json_lines(run.out / "judgements.jsonl", said)
         about = f"against {judge.versus or LEFT}; own prompt, orders: {judge.orders}"
-        return self._against(numbers) | {"about": about}, {f"judge: {name}": n for name, n in counts.items()}
+        judged = ["judge", *([f"right.{judge.versus}"] if judge.versus else [])]
+        return self._observed(numbers, about, judged), {f"judge: {name}": n for name, n in counts.items()}
 
     def _of_relevances(self, run: Any, tokenizer: Any) -> tuple[dict[str, dict[str, Measured]], dict[str, Any]]:
         read = list(islice(_samples(self.left), run.limit))
@@ -313,12 +318,14 @@ class GradeStage(Stage):
         by_relevance = {name: relevance_grading.numbers(rows, self.threshold) for name, rows in graded.items()}
         return by_relevance, {"responses": len(samples), **left_out}
 
-    def _against(self, by_row: Mapping[str, Mapping[str, Measured]]) -> dict[str, Any]:
-        """Estimates, and differences to the baseline where the metric has it, else to its own last row."""
+    def _observed(
+        self, by_row: Mapping[str, Mapping[str, Measured]], about: str = "", depends: Sequence[str] = ()
+    ) -> Observed:
+        """Numbers, with differences to the baseline where the metric has it, else to its own last row."""
         baseline = self.baseline if self.baseline in by_row else list(by_row)[-1]
-        return against(by_row, baseline, {"resamples": self.resamples})
+        return Observed(by_row, {"resamples": self.resamples}, baseline, about, [*COUNTED, *depends])
 
-    def _baseline(self, metrics: Mapping[str, Any]) -> str:
+    def _baseline(self) -> str:
         """Return the row that tables show first."""
         return self.baseline or ([*self.rows] or [*self.relevance])[-1]
 

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from fgrl.errors import DataError
 from fgrl.evaluation import comparison, human_verdicts, span_numbers, span_sets
-from fgrl.evaluation.comparison import against
 from fgrl.evaluation.human_verdicts import JudgedAnnotation
+from fgrl.evaluation.observations import Observations, Observed
 from fgrl.evaluation.span_numbers import Place
 from fgrl.evaluation.span_sets import Labels, SpanSet
 from fgrl.evaluation.statistics import Measured
@@ -22,6 +22,8 @@ from fgrl.types import Report
 
 HUMAN, ACCURACY = "human", "span_accuracy"
 """Names of metrics."""
+COUNTED = ("labels", "version")
+"""Settings that change what is counted."""
 
 
 class JudgedSet(SpanSet):
@@ -68,13 +70,17 @@ class HumanAccuracyStage(Stage):
             summary |= {f"{name}: {reason}": count for reason, count in counts.items()}
         spans = (span for own in found.values() for each in own for span in each.marked.spans)
         labels = Labels.of(self.labels, spans)
+        numbers = {name: human_verdicts.numbers(own) for name, own in found.items()}
+        by_length = {name: _by_length(own, labels) for name, own in found.items()}
         options = {"resamples": self.resamples}
-        metrics = {
-            HUMAN: against({name: human_verdicts.numbers(own) for name, own in found.items()}, None, options),
-            ACCURACY: against({name: _by_length(own, labels) for name, own in found.items()}, None, options),
+        about = "share of people's verdicts on spans that say correct; lengths in words"
+        observed = {
+            HUMAN: Observed(numbers, options, depends=COUNTED),
+            ACCURACY: Observed(by_length, options, about=about, depends=COUNTED),
         }
-        metrics[ACCURACY]["about"] = "share of people's verdicts on spans that say correct; lengths in words"
-        return {**summary, "measured": comparison.write(run.out, None, metrics)}
+        metrics = {name: own.derived() for name, own in observed.items()}
+        measured = comparison.write(run.out, None, metrics, observed=Observations(observed))
+        return {**summary, "measured": measured}
 
 
 def _by_length(annotations: list[JudgedAnnotation], labels: Labels) -> dict[str, Measured]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from fgrl.evaluation.answer import Answer
@@ -40,6 +40,9 @@ class Rating(JudgedMetric):
     def calls(self, expected: ToDraw) -> int:
         prompts, turns = expected.size()
         return len(expected.models) * prompts * expected.per_prompt * turns
+
+    def opponents(self, model: str, models: Collection[str], baseline: str | None) -> Collection[str]:
+        return ()
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         outcomes = self.put(self.plan(answers, baseline))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -63,6 +63,9 @@ class RubricAccuracy(RubricChecker, Compared):
 
     def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
         return self.judge_requests([(answer.sample, answer.text) for answers in given.values() for answer in answers])
+
+    def opponents(self, model: str, models: Collection[str], baseline: str | None) -> Collection[str]:
+        return ()
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
         """Return the measures. Counts: the outcomes of the judge's questions."""

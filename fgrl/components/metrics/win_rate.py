@@ -108,6 +108,9 @@ class WinRate(JudgedMetric):
             raise DataError(f"win_rate: no answers of {versus!r} to compare with; there are: {', '.join(answers)}")
         return list(pairwise.pairings(answers, versus))
 
+    def opponents(self, model: str, models: Collection[str], baseline: str | None) -> Collection[str]:
+        return [name for name in (self.versus or baseline,) if name is not None]
+
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         return "own prompt, both orders: no benchmark's official number"
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fgrl.pipeline import Plan
     from fgrl.recipe import Recipe
 kinds = lazy.load("fgrl.kinds")
+machine = lazy.load("fgrl.pipeline.machine")
 preconditions = lazy.load("fgrl.pipeline.preconditions")
 shapes = lazy.load("fgrl.models.shapes")
 specs = lazy.load("fgrl.specs")
@@ -142,11 +143,11 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
     estimates = pipeline.estimates(plan, limit)
     open_stages = {stage.name: stage.stage for stage in plan.stages if not stage.cached}
     unmet = preconditions.unmet(open_stages, plan.recipe.tracking)
+    warnings = [*warnings_of(plan.recipe), *unmet.warnings, *_too_large(plan, estimates)]
     if as_json:
         data = plan.as_json()
         for name, estimate in estimates.items():
             data["stages"][name]["estimate"] = estimate
-        warnings = [*warnings_of(plan.recipe), *unmet.warnings]
         emit({**data, "warnings": warnings, "missing": unmet.missing, "problems": unmet.problems})
         return
     missing = sum(not stage.cached for stage in plan.stages)
@@ -168,12 +169,25 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
     if missing_configs := unknown_models(plan):
         commands = "; ".join(f"hf download {name} config.json" for name in missing_configs)
         echo(f"  sizes that are unknown are known after: {commands}")
-    for warning in [*warnings_of(plan.recipe), *unmet.warnings]:
+    for warning in warnings:
         echo(f"  warning: {warning}")
     for missing_here in unmet.missing:
         echo(f"  missing here: {missing_here}")
     for problem in unmet.problems:
         echo(f"  problem: {problem}")
+
+
+def _too_large(plan: Plan, estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return which stages need more memory than a device has: any that is made, or those of this machine."""
+    found: dict[str, list[str]] = {}
+    for name, estimate in estimates.items():
+        peak = estimate.get("memory", {}).get("peak") or 0
+        has, what = machine.device_memory(plan[name].stage.accelerator())
+        if peak > machine.LARGEST_CARD:
+            has, what = machine.LARGEST_CARD, "fits on no card; the largest has"
+        if peak > has:
+            found.setdefault(f"{what} {size(round(has))}", []).append(f"{name} (at most about {size(peak)})")
+    return [f"{what}: {', '.join(stages)}" for what, stages in found.items()]
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:

@@ -279,9 +279,9 @@ def reading(name: str | Path, file: str) -> Iterator[None]:
         except OSError as error:
             if Path(name).is_dir():
                 raise DataError(f"model {name}: {file}: {_short(error)}; {folders.AGAIN}") from error
-            raise Unavailable(
-                f"model {name}: {_short(error)} ({_HINT}{did_you_mean(str(name), SHORT_NAMES)})"
-            ) from error
+            unasked = isinstance(error.__cause__, huggingface_hub.errors.LocalEntryNotFoundError)
+            why = "not in the local cache, and the hub cannot be asked" if unasked else _short(error)
+            raise Unavailable(f"model {name}: {why} ({_HINT}{did_you_mean(str(name), SHORT_NAMES)})") from error
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a library in Rust
                 raise

@@ -23,6 +23,7 @@ from fgrl.pipeline.endings import concluded
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation, Summary, finished_before, summary_of, tracking_of
 from fgrl.pipeline.kept_inputs import inputs_kept
+from fgrl.pipeline.offline import reached_or_off
 from fgrl.pipeline.planning import InputsChanged, Options, Plan, Planned, plan
 from fgrl.results.records import Broken, check_contents, is_done, read_stage, reject
 
@@ -45,7 +46,8 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
             f"the recipe or a file that stage {selected[0].name} reads has changed since this run began: run again"
         )
     if ranks.rank() > 0:
-        return _work(planned, selected, options, console)
+        with reached_or_off(lambda _text: None):
+            return _work(planned, selected, options, console)
     if options.whole and all(stage.cached for stage in planned.stages):
         before = finished_before(planned)
         if before is not None:
@@ -53,7 +55,7 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
     if ranks.INVOCATION not in os.environ:  # the process that started this one has checked them
         preconditions.check([stage for stage in selected if not stage.cached], tracking_of(planned, options))
     invocation = Invocation(planned, options)
-    with concluded(invocation, console) as interrupts, inputs_kept(planned, selected):
+    with concluded(invocation, console) as interrupts, inputs_kept(planned, selected), reached_or_off(console.say):
         if not invocation.child:
             for line in planned.notices():
                 console.say(line)

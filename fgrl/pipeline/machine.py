@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import shutil
@@ -32,12 +33,13 @@ EXTRAS = {
     "pos": ("HanTa",),
     "dev": ("hypothesis", "if_verifiable", "mypy", "pytest", "trl"),
 }
+LARGEST_CARD = 288e9
+"""Bytes of memory of the largest accelerators in 2026 (NVIDIA B300, AMD MI355X)."""
 
 
 def examine(runs: Path) -> dict[str, Any]:
     """Everything as data; `problems` has what keeps the small recipes from running."""
     versions = environment.versions()
-    memory = _memory()
     place = next(folder for folder in (runs.absolute(), *runs.absolute().parents) if folder.exists())
     free = shutil.disk_usage(place).free / 2**30
     extras = {name: all(find_spec(module) is not None for module in modules) for name, modules in EXTRAS.items()}
@@ -58,7 +60,7 @@ def examine(runs: Path) -> dict[str, Any]:
         "versions": versions,
         "platform": platform.platform(),
         "cores": cores(),
-        "memory_gib": memory,
+        "memory_gib": _memory(),
         "disk_free_gib": round(free, 1),
         "gpus": gpus(),
         "bfloat16": _bfloat16(),
@@ -78,6 +80,19 @@ def examine(runs: Path) -> dict[str, Any]:
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def device_memory(accelerator: str) -> tuple[float, str]:
+    """Return the bytes of the largest device that a stage can use here, and what is to be said of a stage that needs more."""
+    if accelerator != "cpu" and native.has_gpu():
+        sizes = [int(number) * 2**20 for gpu in gpus() if (number := gpu.split()[-2]).isdigit()]
+        return max(sizes, default=math.inf), "larger than the GPU here, which has"
+    why = (
+        "larger than the memory here, which is"
+        if accelerator == "cpu"
+        else "needs a GPU, and none is here; this machine has"
+    )
+    return (_memory() or math.inf) * 2**30, why
 
 
 def _memory() -> float | None:

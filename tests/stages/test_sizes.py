@@ -13,6 +13,7 @@ import pytest
 import tiny_recipe
 import torch
 import transformers
+from pipeline_helpers import fgrl_here
 
 from fgrl import pipeline, recipe
 from fgrl.cli.checking import count, estimate_lines, size
@@ -235,6 +236,37 @@ def test_what_is_not_here_is_said_and_nothing_breaks(tiny: Path, monkeypatch: py
         "parameters: sft unknown (config not on this machine), reward model unknown (config not on this machine)",
         "memory: unknown",
     ]
+
+
+def test_a_plan_says_what_no_card_holds_and_where_a_gpu_is_missing(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy of 70 billion weights, all of which are trained, and a reward model of 3 billion with an adapter."""
+    large = tiny.parent / "large"
+    large.mkdir()
+    numbers = {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+               "intermediate_size": 28672, "vocab_size": 128256}  # fmt: skip
+    (large / "config.json").write_text(json.dumps({"model_type": "llama", **numbers}))
+    base = {"policy": large, "reward_model": "meta-llama/Llama-3.2-3B", "calibrate": "meta-llama/Llama-3.2-3B"}
+    overrides = [f"stages.{name}.model.base={model}" for name, model in base.items()]
+    overrides += ["stages.policy.model.lora=null", "stages.policy.train.accelerator=auto", "stages.evaluate=null"]
+    planned = ("plan", tiny, *overrides, "--json")
+
+    def warnings() -> list[str]:
+        return [
+            text for text in json.loads(fgrl_here(*planned, cwd=tiny.parent).stdout)["warnings"] if "at most" in text
+        ]
+
+    monkeypatch.setattr("fgrl.pipeline.machine._memory", lambda: 4.0)
+    assert [text.partition(" (")[0] for text in warnings()] == [
+        "larger than the memory here, which is 4.0 GiB: reward_model",
+        "needs a GPU, and none is here; this machine has 4.0 GiB: calibrate",
+        "fits on no card; the largest has 268.2 GiB: policy",
+    ]
+    monkeypatch.setattr("fgrl.native.has_gpu", lambda: True)
+    monkeypatch.setattr("fgrl.pipeline.machine.gpus", lambda: ["NVIDIA Small, 6144 MiB", "NVIDIA Large, 8192 MiB"])
+    assert "larger than the GPU here, which has 8.0 GiB: calibrate" in warnings()[1]
+    monkeypatch.setattr("fgrl.pipeline.machine.gpus", lambda: ["NVIDIA Shared, [N/A]"])
+    monkeypatch.setattr("fgrl.pipeline.machine._memory", lambda: 400.0)
+    assert [text.partition(":")[0] for text in warnings()] == ["fits on no card; the largest has 268.2 GiB"]
 
 
 def test_a_plan_with_sizes_loads_no_heavy_library(tiny: Path) -> None:

@@ -48,8 +48,8 @@ class TrainSettings(Settings):
     batch_size: int = Field(ge=1, le=10_000_000)
     """Rows (pairs, for preference data) of one optimizer step, over all devices."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(8, ge=1, le=1_000_000)
-    """Rows (pairs, for preference data) that go through the model at once on one device. Changes memory and speed,
-    never the loss. In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this is,
+    """The most rows (pairs, for preference data) that go through the model at once on one device. Changes memory and
+    speed, never the loss. In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this is,
     unless `strategy` is fsdp or DeepSpeed.
     """
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.95], min_length=2, max_length=2)
@@ -92,11 +92,6 @@ class TrainSettings(Settings):
 
     @model_validator(mode="after")
     def _rows_for_all(self) -> TrainSettings:
-        if "micro_batch_size" in self.model_fields_set and self.micro_batch_size > self.batch_size:
-            raise ValueError(
-                f"micro_batch_size {self.micro_batch_size} is larger than batch_size {self.batch_size}, the rows of a whole "
-                "optimizer step: make it smaller, or leave it out"
-            )
         if self.batch_size < self.world:
             raise ValueError(
                 f"batch_size {self.batch_size} is smaller than devices {self.world}: a device would have no rows"

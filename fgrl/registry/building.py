@@ -82,6 +82,9 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
     if isinstance(node, Settings | Ref) or node is FAILED:
         return node
     options = members(annotation)
+    text = f"{{{next(iter(node), '')}}}" if isinstance(node, dict) else node  # without quotes, braces are a mapping
+    if isinstance(text, str) and text.startswith("{out:") and text[5:-1] in context.stages:
+        return context.problem(path, f"{text} is no reference to a stage: it has no $", f'write "${text}", in quotes')
     if isinstance(node, str):
         if "${out:" in node:
             return _reference(options, node, path, context)
@@ -263,6 +266,9 @@ def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context:
     before = "leave out the dashes or brackets of the list  " if isinstance(node, list) else ""
     if node is True and not any(field.is_required() for field in slot.model_fields.values()):
         before = "write {}, for the defaults  "
+    first = next(iter(slot.model_fields), "")
+    if type(node) is int and first and slot.model_fields[first].annotation is int:
+        before = f"write {{{first}: {node}}}  "
     if is_component(slot):
         kind = kind_of(slot) or slot.__name__
         return context.problem(

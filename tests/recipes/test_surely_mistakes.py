@@ -45,7 +45,6 @@ MISTAKES: list[tuple[str, str, str]] = [
     (PPO, "stages.samples.per_prompt=1", "stages.pairs.data.of"),
     ("recipes/rla_llama3.yaml", "stages.samples.per_prompt=1", "stages.pairs.data.of"),
     (PPO, "stages.policy.train.nodes=2", "stages.policy.train.nodes"),
-    (PPO, "stages.policy.train.micro_batch_size=17", "stages.policy.train.micro_batch_size"),
     (PPO, "stages.reward_model.holdout=0.999", "stages.reward_model.holdout"),
     (PPO, "stages.policy.train.lr=1e9", "stages.policy.train.lr"),
     (PPO, "stages.policy.train.critic_lr=1e9", "stages.policy.train.critic_lr"),

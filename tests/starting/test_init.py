@@ -15,6 +15,7 @@ from wording import said
 from fgrl import cli, registry
 from fgrl.console import Console
 from fgrl.errors import DataError, Unavailable, UsageError, UserCodeError
+from fgrl.modules.steps import micro_batches_per_step
 from fgrl.pipeline import Options, execute
 from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import load, shipped
@@ -99,6 +100,9 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, steady_mode
             assert line in " ".join(part.strip(" #") for part in text.splitlines()), "each assumption is a comment, too"
     shown = CliRunner().invoke(cli.app, ["inspect", str(recipe), "-n", "1", "--runs", str(tmp_path / "none")])
     assert (shown.exit_code == 0) == ("fgrl inspect" in written.output), shown.output
+    for name in (name for name, stage in load(recipe).stages.items() if hasattr(stage, "train")):
+        smaller = load(recipe, [f"stages.{name}.train.batch_size=2"]).stages[name].train
+        assert micro_batches_per_step(smaller.batch_size, smaller.micro_batch_size, world=1) == 1
     summary = execute(load(recipe), tmp_path / "runs", Options(limit=4), Console(quiet=True))
     assert summary.exit == 0, summary
     if kind in SEVERAL:

@@ -48,9 +48,6 @@ TEXTS = ['""', '"  "', "x", "x" * 300, "y" * 100_000, '"\\0"', '"\\x1b[2J"', '"\
 SHAPES = ["null", "[]", "{}", "[[]]", "[1, 2]", "[2, 2]", "[a, a]", "{a: b}", "{name: x}", "{name: ngram, n: 0}", "{base: x}", "true", "false",
           "[" * 60 + "]" * 60, "{a: " * 60 + "x" + "}" * 60, "[" + "x, " * 3000 + "]", "!!int 3", "*a", "&a [*a]", "- a", "'", '"', "{", "%"]  # fmt: skip
 BOMBS = [
-    "  a0: &a0 [x, x]\n" + "".join(f"  a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40)),
-    "  a0: lol\n" + "".join(f"  a{n}: ${{vars.a{n - 1}}}${{vars.a{n - 1}}}\n" for n in range(1, 40)),
-    "  a0: [lol]\n" + "".join(f"  a{n}: ['${{vars.a{n - 1}}}', '${{vars.a{n - 1}}}']\n" for n in range(1, 40)),
     "".join(f"  a{n}: ${{vars.a{n + 1}}}\n" for n in range(400)) + "  a400: 1\n",
     "  a0: ${vars.a0}\n",
     "  a0: " + "${" * 3000 + "}" * 3000 + "\n",

@@ -1,25 +1,29 @@
-"""Line plots as small SVGs that follow the page's colours.
+"""Plots by matplotlib: as SVG that follows the page's colours, and as files for papers and slides.
 
-Lines, grid and texts have classes of the page's stylesheet in place of colours, so that a plot is right in the dark and
-in the light. It has no scripts, no ids, no references, and text that comes from data is escaped. matplotlib chooses the
-ticks, and draws what is printed.
+A plot of a page has the names of the page's colours (`var(--accent)`) in place of colours, so that it is right in the
+dark and in the light. It has no scripts, no ids, no references and no styles, and texts stay texts.
 """
 
 from __future__ import annotations
 
+import functools
+import io
 import math
+import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from fgrl import lazy
 from fgrl.files import atomically
 from fgrl.results.series import Series
-from fgrl.results.text import exponent, number
+from fgrl.results.text import number
 
 matplotlib = lazy.load("matplotlib")
 figures = lazy.load("matplotlib.figure")
@@ -29,53 +33,132 @@ agg_backend = lazy.load("matplotlib.backends.backend_agg")
 
 REPRODUCIBLE_SVG = {"svg.fonttype": "none", "svg.hashsalt": "fgrl"}
 """Settings of matplotlib: text stays text, and the same plot is the same bytes."""
+ON_PAGE = REPRODUCIBLE_SVG | {
+    "text.parse_math": False, "lines.scale_dashes": False, "path.simplify_threshold": 1.0, "axes.formatter.useoffset": False,
+}  # fmt: skip
 QUIET = {".svg": ("Date", "Creator"), ".png": ("Software",), ".pdf": ("CreationDate", "Creator", "Producer")}
 """Endings of printed figures, and what is not written into them."""
 COLOURS = ("#1f5fa8", "#c8641b", "#2f8f5b", "#8d4a9e", "#b3282d", "#5d6b78", "#a3841a", "#1a8a94")
 INK, MUTED, GRID = "#1d1c1a", "#67635c", "#ece9e2"
 """Colours of printed figures."""
+NAMES = ("ink", "muted", "grid", "line", "accent", "raw", "bg", "warn", "bad", *(f"s{place}" for place in range(8)))
+STAND_INS = {name: f"#0000{place:02x}" for place, name in enumerate(NAMES, 1)}
+"""Colours that stand for variables of the page's stylesheet while matplotlib draws."""
+DASHES = (
+    ((), 1.75), ((7, 3), 1.75), ((2, 3), 1.75), ((8, 3, 2, 3), 1.75), ((), 3), ((9, 5), 3), ((1, 5), 3), ((10, 5, 1, 5), 3)
+)  # fmt: skip
+"""Dashes and widths of lines that are compared, which differ in their colours, too."""
 LEFT, RIGHT, TOP, BOTTOM = 42, 6, 14, 20
 """Margins in pixels."""
 SMOOTH_FROM = 20
 """Shorter curves are drawn as they are."""
 HALF_LIFE = 30
 """The moving average forgets half in this fraction (1/30) of the curve."""
-MOST_POINTS = 300
-MOST_SERIES = 8
+MOST_SERIES = len(DASHES)
 """Series in one plot, each with its own colour and dashes."""
-HOVER_POINTS = 48
 
 
-@dataclass
-class Frame:
-    """A pair of axes, and what is drawn on them so far."""
+CLASSES = (
+    "axis",
+    "grid",
+    "main",
+    "raw",
+    "band",
+    "dots",
+    "broken",
+    "floor",
+    "bin",
+    "unused",
+    "cell",
+    "best",
+    "setting",
+    "tick",
+)
+"""Names of artists (`gid`) that become classes of their elements."""
+VARIABLES = {colour: name for name, colour in STAND_INS.items()}
+_NAMED, _FRACTION = re.compile("#0000[0-9a-f]{2}"), re.compile(r"\d+\.\d+")
 
-    width: int
-    height: int
-    x: tuple[float, float]
-    y: tuple[float, float]
-    log_x: bool
-    parts: list[str] = field(default_factory=list)
 
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return data to pixels of the SVG (y grows downwards)."""
-        (left, right), here = self.x, x
-        if self.log_x:
-            left, right, here = math.log(left), math.log(right), math.log(x)
-        across, up = (here - left) / (right - left), (y - self.y[0]) / (self.y[1] - self.y[0])
-        bottom = self.height - BOTTOM
-        return LEFT + across * (self.width - LEFT - RIGHT), bottom - up * (bottom - TOP)
+def page_axes(width: float, height: float, x: tuple[float, float], y: tuple[float, float], *, log: bool = False) -> Any:
+    """Return the axes of a plot for a page, in pixels. log: x is on a logarithmic axis."""
+    figure = figures.Figure(figsize=(width / 72, height / 72), facecolor="none")
+    axes = figure.add_axes((LEFT / width, BOTTOM / height, 1 - (LEFT + RIGHT) / width, 1 - (TOP + BOTTOM) / height))
+    axes.set_facecolor("none")
+    for side in ("top", "right", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.spines["left"].set(color=STAND_INS["line"], gid="axis")
+    if log:
+        axes.set_xscale("log")
+        decades = math.log10(x[1] / x[0])
+        factors = (1, 2, 5) if decades < 1.7 else (1, 3) if decades < 2.2 else (1,)
+        axes.xaxis.set_major_locator(tickers.LogLocator(subs=factors, numticks=99))
+        axes.xaxis.set_minor_locator(tickers.NullLocator())
+        axes.xaxis.set_major_formatter(tickers.FuncFormatter(lambda tick, _place: f"{tick:g}"))
+    else:
+        x = transforms.nonsingular(*x, 0.05)
+        axes.xaxis.set_major_locator(tickers.MaxNLocator(4, integer=x[1] - x[0] >= 1, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(tickers.MaxNLocator(max(4, height // 45), steps=[1, 2, 5, 10]))
+    axes.set(xlim=x, ylim=transforms.nonsingular(*y, 0.05))
+    axes.grid(axis="y", color=STAND_INS["grid"], lw=1, gid="grid")
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, labelsize=10, labelcolor=STAND_INS["muted"])
+    return axes
 
-    def line(self, kind: str, across: Sequence[float], values: Sequence[float]) -> None:
-        """Draw a line with a class of the stylesheet."""
-        spots = map(self.at, across, values)
-        self.parts.append(f'<path class="{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in spots)}"/>')
 
-    def svg(self, label: str, on_top: Sequence[str] = ()) -> Markup:
-        """Return the plot; `label` is for screen readers, `on_top` is trusted markup."""
-        inside = "".join([*self.parts, *on_top])
-        head = f'<svg class="plot" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(label)}">'
-        return Markup(f"{head}{inside}</svg>")  # inside: numbers and classes only
+def blank_axes(cells: tuple[int, int], size: tuple[float, float], margins: tuple[float, float]) -> Any:
+    """Return the axes of a table of cells with texts above and on the left: (columns, rows) of `size` pixels, the middle
+    of the first is (0, 0), rows go down.
+    """
+    (columns, rows), (left, top) = cells, margins
+    width, height = left + columns * size[0] + 2, top + rows * size[1] + 4
+    figure = figures.Figure(figsize=(width / 72, height / 72), facecolor="none")
+    axes = figure.add_axes((left / width, 4 / height, 1 - (left + 2) / width, 1 - (top + 4) / height), frameon=False)
+    axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
+    axes.tick_params(length=0, labelsize=12, labelcolor=STAND_INS["muted"], labeltop=True, labelbottom=False)
+    return axes
+
+
+def on_page(draw: Callable[..., tuple[Any, str]]) -> Callable[..., Markup]:
+    """Make SVG of the axes that `draw` returns, with the words for screen readers that it returns."""
+
+    @functools.wraps(draw)
+    def drawn(*values: Any, **options: Any) -> Markup:
+        file = io.StringIO()
+        with matplotlib.rc_context(ON_PAGE), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a character that matplotlib's font lacks; the page has fonts of its own
+            axes, label = draw(*values, **options)
+            axes.figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        return _cleaned(ElementTree.fromstring(file.getvalue()), *axes.figure.get_size_inches() * 72, label)
+
+    return drawn
+
+
+def _cleaned(root: ElementTree.Element, width: float, height: float, label: str) -> Markup:
+    """Return what matplotlib drew without definitions, references and styles, in the colours of the page."""
+    shapes = {each.get("id"): each.get("d", "") for each in root.iter() if each.tag.endswith("}path")}
+    for parent in list(root.iter()):
+        for child in [child for child in parent if child.tag.endswith("}defs")]:
+            parent.remove(child)
+    for each in root.iter():
+        given, each.tag, each.attrib, each.tail = each.attrib, each.tag.partition("}")[2], {}, None
+        if each.tag == "use":  # a marker
+            each.tag, place = "path", f"translate({given.pop('x')} {given.pop('y')})"
+            given |= {"d": shapes[given.pop("{http://www.w3.org/1999/xlink}href")[1:]], "transform": place}
+        rules = dict(rule.split(": ", 1) for rule in given.pop("style", "").split("; ") if rule)
+        for name, value in rules.items():
+            if name not in ("font", "font-family"):
+                each.set(name, _NAMED.sub(lambda found: f"var(--{VARIABLES[found[0]]})", value))
+        for name, value in given.items():
+            if name in ("d", "x", "y", "transform") and not value.startswith("rotate(-0 "):
+                each.set(name, " ".join(_FRACTION.sub(lambda found: f"{float(found[0]):.1f}", value).split()))
+        if each.tag == "g" and given.get("id", "") in CLASSES:
+            each.set("class", given["id"])
+        if each.tag != "text":
+            each.text = None
+    root.attrib = {
+        "class": "plot", "viewBox": f"0 0 {width:.0f} {height:.0f}", "width": f"{width:.0f}", "role": "img", "aria-label": label
+    }  # fmt: skip
+    return Markup(ElementTree.tostring(root, "unicode"))
 
 
 def printed_figure(height: float, x_label: str, y_label: str) -> tuple[Any, Any]:
@@ -106,51 +189,8 @@ def save_figure(figure: Any, target: Path) -> list[Path]:
     return files
 
 
-def _frame(width: int, height: int, x: tuple[float, float], y: tuple[float, float], *, log_x: bool = False) -> Frame:
-    x, y = x if log_x else transforms.nonsingular(*x, 0.05), transforms.nonsingular(*y, 0.05)
-    frame = Frame(width, height, x, y, log_x)
-    columns = _log_ticks(*x) if log_x else _ticks(x, 4, integer=x[1] - x[0] >= 1)
-    texts = [f"{tick:g}" for tick in columns] if log_x else _labels(columns)
-    for tick, text in zip(columns, texts, strict=True):
-        place = frame.at(tick, y[0])[0]
-        frame.parts.append(f'<text text-anchor="middle" x="{place:.1f}" y="{height - BOTTOM + 12.6:.1f}">{text}</text>')
-    rows = _ticks(y, max(4, height // 45))
-    for tick, text in zip(rows, _labels(rows), strict=True):
-        frame.line("grid", x, (tick, tick))
-        place = frame.at(x[0], tick)[1] + 3.8
-        frame.parts.append(f'<text text-anchor="end" x="{LEFT - 5}" y="{place:.1f}">{text}</text>')
-    frame.line("axis", x, (y[0], y[0]))
-    return frame
-
-
-def _ticks(limits: tuple[float, float], at_most: int, *, integer: bool = False) -> list[float]:
-    low, high = limits
-    slack = (high - low) * 1e-9
-    ticks = tickers.MaxNLocator(nbins=at_most, integer=integer, steps=[1, 2, 5, 10]).tick_values(low, high)
-    return [float(tick) for tick in ticks if low - slack <= tick <= high + slack]
-
-
-def _labels(ticks: Sequence[float]) -> list[str]:
-    """Texts with as many digits as neighbours need to differ."""
-    if len(ticks) < 2:
-        return [number(tick, 4) for tick in ticks]
-    step = min(b - a for a, b in pairwise(ticks))
-    size = max(abs(tick) for tick in ticks)
-    if size >= 1e6 or size < 1e-2:
-        digits = max(0, math.floor(math.log10(size)) - math.floor(math.log10(step) + 1e-9))
-        return ["0" if abs(tick) < step / 2 else exponent(tick, digits) for tick in ticks]
-    places = min(9, max(0, -math.floor(math.log10(step) + 1e-9)))
-    return [f"{0.0 if abs(tick) < step / 2 else tick:,.{places}f}".replace("-", "−") for tick in ticks]
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    decades = math.log10(high / low)
-    factors = (1, 2, 5) if decades < 1.7 else (1, 3) if decades < 2.2 else (1,)
-    ticks = map(float, tickers.LogLocator(subs=factors, numticks=99).tick_values(low, high))
-    return [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
-
-
-def _limits(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:
+def limits(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:
+    """Return the ends of an axis with some room around the values."""
     low, high = min(values), max(values)
     room = (high - low) * margin or abs(high) * margin or 1.0
     return low - room, high + room
@@ -173,19 +213,6 @@ def _noisy(values: Sequence[float]) -> bool:
     return travelled > 3 * (max(values) - min(values))
 
 
-def _thin(steps: list[float], values: list[float]) -> tuple[list[float], list[float]]:
-    """At most about `MOST_POINTS` points; of every stretch the lowest and the highest stay, so peaks are not lost."""
-    if len(values) <= MOST_POINTS:
-        return steps, values
-    size = math.ceil(2 * len(values) / MOST_POINTS)
-    kept: list[int] = []
-    for start in range(0, len(values), size):
-        block = range(start, min(start + size, len(values)))
-        kept += sorted({min(block, key=values.__getitem__), max(block, key=values.__getitem__)})
-    kept = sorted({0, *kept, len(values) - 1})
-    return [steps[index] for index in kept], [values[index] for index in kept]
-
-
 def _in_order(series: Series) -> tuple[list[float], list[float]]:
     """Return steps and values, by step."""
     order = sorted(range(len(series.steps)), key=series.steps.__getitem__)
@@ -198,42 +225,43 @@ def _ends(steps: Sequence[float]) -> tuple[float, float]:
     return (low - 1, high + 1) if low == high else (low, high)
 
 
-def curve(series: Series, *, width: int = 260, height: int = 130) -> Markup:
+@on_page
+def curve(series: Series, *, width: int = 260, height: int = 130) -> tuple[Any, str]:
     """Return a metric over its steps: every value, from 20 values on their moving average, and the intervals where
     there are any.
     """
     steps, values = _in_order(series)
-    ends = [end for interval in series.interval.values() for end in interval]
-    frame = _frame(width, height, _ends([*steps, *series.broken]), _limits([*values, *ends]) if values else (0.0, 1.0))
+    sure = sorted(series.interval.items())
+    ends = [*values, *(end for _step, interval in sure for end in interval)]
+    axes = page_axes(width, height, _ends([*steps, *series.broken]), limits(ends) if values else (0.0, 1.0))
     long = len(values) >= SMOOTH_FROM and _noisy(values)
-    if values:
-        frame.line("raw" if long else "main", *_thin(steps, values))
+    if sure:
+        at, low, high = [step for step, _ in sure], [low for _, (low, _) in sure], [high for _, (_, high) in sure]
+        axes.fill_between(at, low, high, color=STAND_INS["accent"], alpha=0.16, lw=0 if len(at) > 1 else 2, gid="band")
+    _line(axes, "raw" if long else "main", steps, values, "raw" if long else "accent", lw=1 if long else 1.75)
     if long:
-        frame.line("main", *_thin(steps, smooth(values)))
-    marks = _band(frame, series.interval)
-    if len(values) < SMOOTH_FROM:
-        marks += [_dot(*frame.at(step, value)) for step, value in zip(steps, values, strict=True)]
-    bottom = height - BOTTOM
-    for step in series.broken[:MOST_POINTS]:
-        x = frame.at(step, 0)[0]
-        marks.append(f'<path class="broken" d="M{x - 3:.1f} {bottom - 8}l6 6m0 -6l-6 6"/>')
-
-    def texts_at(step: float, here: dict[str, float]) -> list[str]:
-        ends = (
-            " ({} to {})".format(*(number(end, 4) for end in series.interval[step])) if step in series.interval else ""
-        )
-        return [f"{number(step, 6)}: {number(here[series.name], 4)}{ends}"]
-
-    marks += _hover(frame, {series.name: (steps, values)}, texts_at)
+        _line(axes, "main", steps, smooth(values), "accent", lw=1.75)
+    elif len(values) < SMOOTH_FROM:
+        _line(axes, "dots", steps, values, "accent", ls="", marker="o", ms=4, mew=0)
+    low_end = [0.05] * len(series.broken)
+    _line(axes, "broken", series.broken, low_end, "bad", ls="", marker="x", ms=6, transform=axes.get_xaxis_transform())
     summary = (
         f"from {number(values[0])} to {number(values[-1])} in {len(values)} values" if values else "no finite value"
     )
-    return frame.svg(f"{series.name}: {summary}", marks)
+    return axes, f"{series.name}: {summary}"
 
 
+def _line(axes: Any, kind: str, across: Sequence[float], values: Sequence[float], colour: str, **style: Any) -> None:
+    """Draw a line in a colour of the page, in an element of the class `kind`."""
+    if across:
+        style = {"lw": 1.75, "solid_capstyle": "round", "clip_on": False} | style
+        axes.plot(across, values, color=STAND_INS[colour], gid=kind, **style)
+
+
+@on_page
 def compared(
     series: Mapping[str, Series], *, faint: Sequence[Series] = (), width: int = 500, height: int = 230
-) -> Markup:
+) -> tuple[Any, str]:
     """One metric of several trainings over their steps, by name; from 20 values on each one's moving average. Of more
     than `MOST_SERIES` the first are drawn. faint: others, thin and behind them.
     """
@@ -244,85 +272,25 @@ def compared(
         lines[name] = at, smooth(values) if len(values) >= SMOOTH_FROM and _noisy(values) else values
     every = [value for _steps, values in (*lines.values(), *behind) for value in values]
     steps = [step for own, _values in (*lines.values(), *behind) for step in own]
-    frame = _frame(width, height, _ends(steps), _limits(every) if every else (0.0, 1.0))
+    axes = page_axes(width, height, _ends(steps), limits(every) if every else (0.0, 1.0))
     for at, values in behind:
-        if values:
-            frame.line("raw", *_thin(at, values))
-    for place, (at, values) in enumerate(lines.values()):
-        if values:
-            frame.line(f"series series-{place}", *_thin(at, values))
+        _line(axes, "raw", at, values, "raw", lw=1)
+    for place, ((at, values), (dashes, thick)) in enumerate(zip(lines.values(), DASHES, strict=False)):
+        _line(axes, "main", at, values, f"s{place}", lw=thick, ls=(0, dashes) if dashes else "-")
     summaries = [
         f"{name} from {number(values[0], 4)} to {number(values[-1], 4)}"
         for name, (_own, values) in lines.items()
         if values
     ]
-
-    def texts_at(step: float, here: dict[str, float]) -> list[str]:
-        return [f"step {number(step, 6)}", *(f"{name} {number(value, 4)}" for name, value in here.items())]
-
-    return frame.svg("; ".join(summaries) or "no finite value", _hover(frame, lines, texts_at))
+    return axes, "; ".join(summaries) or "no finite value"
 
 
 def line_sample(place: int) -> Markup:
     """Return a short piece of the line of a series in `compared`, for its key."""
-    return Markup(
-        '<svg class="plot" viewBox="0 0 38 8" aria-hidden="true"><path class="series series-{}" d="M0 4H38"/></svg>'
-    ).format(place)
-
-
-def _hover(
-    frame: Frame,
-    lines: Mapping[str, tuple[list[float], list[float]]],
-    texts_at: Callable[[float, dict[str, float]], list[str]],
-) -> list[str]:
-    """Return strips over the plot that show texts about a step and the lines' values there while the mouse is over
-    them, and the place of a single line.
-    """
-    known = {name: dict(zip(*line, strict=True)) for name, line in lines.items()}
-    steps = sorted({step for own, _values in lines.values() for step in own})
-    count = min(HOVER_POINTS, len(steps))
-    picked = [steps[round(index * (len(steps) - 1) / max(1, count - 1))] for index in range(count)]
-    inside = []
-    for step in picked:
-        values = {name: own[step] for name, own in known.items() if step in own}
-        marks = (
-            ['<circle cx="{:.1f}" cy="{:.1f}" r="3"/>'.format(*frame.at(step, *values.values()))]
-            if len(known) == 1
-            else []
-        )
-        marks += [
-            f'<text x="{frame.width - RIGHT}" y="{10 + 12 * row}" text-anchor="end">{escape(text)}</text>'
-            for row, text in enumerate(texts_at(step, values))
-        ]
-        inside.append("".join(marks))
-    return _strips(frame, [frame.at(step, 0.0)[0] for step in picked], inside)
-
-
-def _strips(frame: Frame, spots: Sequence[float], inside: Sequence[str]) -> list[str]:
-    """Return strips over the plot, one around each spot, with a rule and what is shown while the mouse is over them."""
-    strips = []
-    for place, (x, shown) in enumerate(zip(spots, inside, strict=True)):
-        left = (spots[place - 1] + x) / 2 if place else LEFT
-        right = (spots[place + 1] + x) / 2 if place + 1 < len(spots) else frame.width - RIGHT
-        box = f"M{left:.1f} 0H{right:.1f}V{frame.height - BOTTOM}H{left:.1f}z"
-        rule = f"M{x:.1f} {TOP}V{frame.height - BOTTOM}"
-        strips.append(f'<g class="at"><path d="{box}"/><path class="rule" d="{rule}"/>{shown}</g>')
-    return strips
-
-
-def _dot(x: float, y: float) -> str:
-    return f'<circle class="main" cx="{x:.1f}" cy="{y:.1f}" r="2"/>'
-
-
-def _band(frame: Frame, interval: Mapping[float, tuple[float, float]]) -> list[str]:
-    """Return the area between the ends of the intervals; of a single one a line."""
-    steps = sorted(interval)
-    if not steps:
-        return []
-    below = [frame.at(step, interval[step][0]) for step in steps]
-    above = [frame.at(step, interval[step][1]) for step in reversed(steps)]
-    points = "L".join(f"{x:.1f} {y:.1f}" for x, y in [*below, *above])
-    return [f'<path class="band{"" if len(steps) > 1 else " single"}" d="M{points}z"/>']
+    dashes, thick = DASHES[place]
+    line = '<path d="M0 4H38" fill="none" stroke="var(--s{})" stroke-width="{}" stroke-dasharray="{}"/>'
+    whole = f'<svg class="plot" viewBox="0 0 38 8" aria-hidden="true">{line}</svg>'
+    return Markup(whole).format(place, thick, " ".join(map(str, dashes)))
 
 
 @dataclass
@@ -336,6 +304,7 @@ class Point:
     """True if it counted in the fit."""
 
 
+@on_page
 def fit(
     points: Sequence[Point],
     line: tuple[float, float] | None,
@@ -345,7 +314,7 @@ def fit(
     level: float | None = None,
     width: int = 460,
     height: int = 240,
-) -> Markup:
+) -> tuple[Any, str]:
     """Return a fitted normalizer over its points: `what` against the location p on a logarithmic axis.
 
     `line` is (w, b) of w log p + b, `floor` its lower bound; `level` a constant. A point's area grows with its count.
@@ -360,24 +329,23 @@ def fit(
         return value if floor is None else max(value, floor)
 
     drawn = [fitted(p) for p in grid] if line else [level] * len(grid) if level is not None else []
-    values = [point.value for point in points if point.p > 0]
-    spread = [*values, *drawn, *([floor] if floor is not None else [])]
-    frame = _frame(width, height, (low * 0.97, high * 1.03), _limits(spread or [0.0, 1.0]), log_x=True)
+    shown = [point for point in points if point.p > 0]
+    spread = [*(point.value for point in shown), *drawn, *([floor] if floor is not None else [])]
+    axes = page_axes(width, height, (low * 0.97, high * 1.03), limits(spread or [0.0, 1.0]), log=True)
     if floor is not None:
-        frame.line("floor", [low, high], [floor, floor])
+        _line(axes, "floor", [low, high], [floor, floor], "warn", lw=1.25, ls=(0, (4, 3)))
     if drawn:
-        frame.line("main", grid, drawn)
+        _line(axes, "main", grid, drawn, "accent")
     most = max((point.count for point in points), default=1.0) or 1.0
-    circles = []
-    for point in points:
-        if point.p <= 0:
-            continue
-        x, y = frame.at(point.p, point.value)
-        radius = 1.5 + 5.5 * math.sqrt(max(0.0, point.count) / most)
-        text = f"p {number(point.p)}: {what} {number(point.value)}, {number(point.count)} segments"
-        text += "" if point.used else ", not used"
-        circles.append(
-            f'<circle class="bin{"" if point.used else " unused"}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'
-            f"<title>{escape(text)}</title></circle>"
-        )
-    return frame.svg(f"{what} of segment rewards against their location, {len(points)} points", circles)
+    for used, own in ((True, [p for p in shown if p.used]), (False, [p for p in shown if not p.used])):
+        sizes = [4 * (1.5 + 5.5 * math.sqrt(max(0.0, point.count) / most)) ** 2 for point in own]
+        style = {
+            "alpha": 0.5,
+            "lw": 0.75,
+            "edgecolors": STAND_INS["muted"],
+            "gid": "bin" if used else "unused",
+            "clip_on": False,
+        }
+        fill = {"facecolors": STAND_INS["muted"]} if used else {"facecolors": "none", "linestyles": "dashed"}
+        axes.scatter([p.p for p in own], [p.value for p in own], sizes, **style, **fill)
+    return axes, f"{what} of segment rewards against their location, {len(points)} points"

@@ -197,10 +197,9 @@ def _figure(record: SweepRecord, settings: list[list[PointRecord]], best: set[in
     for points in settings:
         value = points[0].value
         single = len(points) == 1 and value is not None
-        title = f"{_setting(record, points)}: {_value(points)}"
         values = tuple(points[0].parameters.get(name) for name in varied)
         low, high = (value.low, value.high) if single and value is not None else (None, None)
-        shown.append(sweep_plots.Shown(values, mean_of(points), low, high, points[0].number in best, title))
+        shown.append(sweep_plots.Shown(values, mean_of(points), low, high, points[0].number in best))
     names = list(short_names(dict.fromkeys(varied)))
     seeds = " Each value is the mean over the seeds." if SEED in record.varied else ""
     if not shown or not varied:

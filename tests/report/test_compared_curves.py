@@ -35,10 +35,7 @@ def test_trainings_that_log_the_chosen_answers_are_in_one_plot(run: Path) -> Non
     assert "reward_model −120 → −130" in key
     assert "policy −120 → −110.5" in key
     assert 'aria-label="reward_model from −120 to −130; policy from −120 to −110.5"' in drawn[0]
-    assert re.findall(r'<path class="(series series-\d)" d="M\d', drawn[0])[:2] == [
-        "series series-0",
-        "series series-1",
-    ]
+    assert re.findall(r'stroke="var\(--(s\d)\)"', drawn[0]) == ["s0", "s1", "s0", "s1"], "the lines, then the key"
 
 
 def test_a_single_training_has_its_own_curves_alone(run: Path) -> None:
@@ -49,7 +46,7 @@ def test_a_single_training_has_its_own_curves_alone(run: Path) -> None:
 def test_more_trainings_than_lines_are_named() -> None:
     series = {f"s{n}": Series("logp_chosen", [0.0, 1.0], [0.0, float(n)]) for n in range(plots.MOST_SERIES + 2)}
     drawn = plots.compared(series)
-    assert len(set(re.findall(r"series-\d", drawn))) == plots.MOST_SERIES
+    assert len(set(re.findall(r"var\(--(s\d)\)", drawn))) == plots.MOST_SERIES
 
 
 @pytest.mark.parametrize("values", [[], [3.0], [0.0] * 400, [float(n % 7) for n in range(400)]])

@@ -340,9 +340,15 @@ def test_fit_is_drawn_where_it_is(run: Path) -> None:
     text, _ = page(run)
     plot = re.search(r'<svg class="plot"[^>]*aria-label="mean of segment.*?</svg>', text, re.DOTALL)
     assert plot
-    line = [float(part) for part in re.findall(r"[\d.]+", re.search(r'class="main" d="([^"]*)"', plot[0])[1])]  # type: ignore[index]
+    main = re.search(r'<g class="main"><path [^>]*\bd="([^"]*)"', plot[0])
+    assert main
+    line = [float(part) for part in re.findall(r"[\d.]+", main[1])]
     spots = list(zip(line[::2], line[1::2], strict=True))
-    for x, y in re.findall(r'<circle class="bin[^"]*" cx="([\d.]+)" cy="([\d.]+)"', plot[0]):
+    circles = re.findall(r'\bd="([^"]*) z"', plot[0].partition('<g class="bin">')[2].partition("</g>")[0])
+    assert len(circles) == sum(point["used"] for point in fit["points"])
+    for circle in circles:
+        ends = [float(part) for part in re.findall(r"[\d.]+", circle)]
+        x, y = ((min(own) + max(own)) / 2 for own in (ends[::2], ends[1::2]))
         after = next(i for i, spot in enumerate(spots) if spot[0] >= float(x) - 0.11)
         (x0, y0), (x1, y1) = spots[max(0, after - 1)], spots[after]
         share = 0.0 if x1 == x0 else (float(x) - x0) / (x1 - x0)

@@ -51,9 +51,9 @@ def test_a_grid_is_a_heat_map_with_its_best_point(tmp_path: Path) -> None:
     own = record(grid([0.2, 0.5, 0.3, 0.4]), ["vars.a", "vars.b"])
     own.lead = Lead(best=[2], second=[4], difference=Estimate(mean=0.1, low=0.02, high=0.18))
     text = page(tmp_path, own)
-    assert len(re.findall(r'<rect class="cell" [^>]*fill-opacity', text)) == 4
-    assert len(re.findall(r'<rect class="cell best"', text)) == 1
-    shades = [float(shade) for shade in re.findall(r'class="cell" [^>]*fill-opacity="([\d.]+)"', text)]
+    shades = [float(shade) for shade in re.findall(r'<g class="cell"><path [^>]*opacity="([\d.]+)"', text)]
+    assert len(shades) == 4
+    assert len(re.findall(r'<g class="best">', text)) == 1
     assert sorted(range(4), key=shades.__getitem__) == [0, 2, 3, 1], "the larger, the stronger"
     assert "Best: point 2 (a=1 b=0.2)" in text
     assert "one can tell them apart" in text
@@ -125,10 +125,10 @@ CONTRAST = """cells => cells.map(cell => {
     const colour = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number)
     const light = ([r, g, b]) => [r, g, b].map(c => c / 255).map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
         .reduce((sum, c, place) => sum + c * [0.2126, 0.7152, 0.0722][place], 0)
-    const share = parseFloat(cell.getAttribute("fill-opacity"))
+    const share = parseFloat(cell.getAttribute("opacity"))
     const behind = colour(getComputedStyle(document.body).backgroundColor)
     const filled = colour(getComputedStyle(cell).fill).map((c, place) => share * c + (1 - share) * behind[place])
-    const [low, high] = [filled, colour(getComputedStyle(cell.parentNode.querySelector("text")).fill)].map(light).sort((a, b) => a - b)
+    const [low, high] = [filled, colour(getComputedStyle(cell.closest("svg").querySelector("text[fill='var(--ink)']")).fill)].map(light).sort((a, b) => a - b)
     return (high + 0.05) / (low + 0.05)
 })"""
 """Contrast of cells with their texts, as in WCAG."""
@@ -156,7 +156,7 @@ def test_its_plots_can_be_read_on_a_phone_and_in_the_dark(tmp_path: Path) -> Non
                 )
                 assert min(shown.eval_on_selector_all("#map svg text", LEGIBLE)) >= 10, (name, width)
                 if name == "heat map":
-                    contrasts = shown.eval_on_selector_all("rect.cell[fill-opacity]", CONTRAST)
+                    contrasts = shown.eval_on_selector_all(".cell path", CONTRAST)
                     assert len(contrasts) == 4
                     assert min(contrasts) >= 4.5, scheme
                 shown.close()
@@ -165,10 +165,10 @@ def test_its_plots_can_be_read_on_a_phone_and_in_the_dark(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "svg",
     [
-        response([Shown((0.001,), 1.0, 0.5, 1.5, True, "t"), Shown((1.0,), 2.0, None, None, False, "<t>")], "lr"),
-        response([Shown((2,), 1.0, None, None, True, "t")], "n"),
-        heat_map([Shown(("<a>", 1), 1.0, None, None, True, "t")], ("<x>", "y"), better="maximize"),
-        parallel([Shown(("<a>", 1e-5, 3), 1.0, 0.0, 2.0, True, "t"), Shown(("b", 1e-2, 3), 1.0, 0.0, 2.0, False, "t")],
+        response([Shown((0.001,), 1.0, 0.5, 1.5, True), Shown((1.0,), 2.0, None, None, False)], "lr"),
+        response([Shown((2,), 1.0, None, None, True)], "n"),
+        heat_map([Shown(("<a>", 1), 1.0, None, None, True)], ("<x>", "y"), better="maximize"),
+        parallel([Shown(("<a>", 1e-5, 3), 1.0, 0.0, 2.0, True), Shown(("b", 1e-2, 3), 1.0, 0.0, 2.0, False)],
                  ["x", "lr", "n"], "m", better="minimize"),
     ],
 )  # fmt: skip
@@ -184,7 +184,7 @@ def test_each_plot_is_well_formed(svg: str) -> None:
 
 def test_only_a_table_that_is_mostly_filled_is_a_heat_map() -> None:
     def shown(pairs: list[tuple[Any, Any]]) -> list[Shown]:
-        return [Shown(pair, 1.0, None, None, False, "") for pair in pairs]
+        return [Shown(pair, 1.0, None, None, False) for pair in pairs]
 
     assert fits_heat_map(shown([(a, b) for a in range(4) for b in range(4)]))
     assert not fits_heat_map(shown([(a / 7, a / 3) for a in range(6)]))

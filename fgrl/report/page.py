@@ -21,7 +21,7 @@ from fgrl.files import write_text
 from fgrl.kinds import Meaning
 from fgrl.modules import stored_rollouts
 from fgrl.modules.stored_rollouts import CREDIT, ROLLOUTS, CreditedResponse, StoredRollout
-from fgrl.report import attribution, plots, templates
+from fgrl.report import attribution, overview, plots, templates
 from fgrl.report.annotated import AnnotatedSample, annotated_section
 from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, ORDERS, Answers, answers_section
 from fgrl.report.attribution import Attributions
@@ -31,7 +31,7 @@ from fgrl.report.escaping import render
 from fgrl.report.rollouts import Credit, StoredRollouts, credit_section, rollouts_section
 from fgrl.results import metric_names, text
 from fgrl.results.concluding import conclusions_of
-from fgrl.results.conclusions import Conclusions
+from fgrl.results.conclusions import Conclusions, Example
 from fgrl.results.evaluations import ANSWERS, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber, headlines
 from fgrl.results.reading import finite, read_json, read_records
@@ -111,6 +111,8 @@ class EvaluationSection:
     """None when no prompt has a rubric."""
     explained: dict[str, Meaning] = field(default_factory=dict)
     """By the number's name; only those that a metric explains."""
+    pair: Example | None = None
+    """One prompt with the answers before and after training."""
 
 
 @dataclass
@@ -121,6 +123,8 @@ class View:
     css: Markup
     stopped_at: RunStage | None
     verdict: Conclusions
+    trainings: list[overview.Training]
+    surroundings: list[str]
     evaluations: list[EvaluationSection] = field(default_factory=list)
     curves: list[Curves] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
@@ -135,6 +139,17 @@ class View:
     chains: list[tuple[str, list[ShownChain]]] = field(default_factory=list)
     """By stage."""
     compared: list[Compared] = field(default_factory=list)
+
+    @property
+    def curve(self) -> Curve | None:
+        """The curve of the first screen: what the last training was evaluated by, or else its reward or loss."""
+        return next((group.first[0] for group in reversed(self.curves) if group.first), None)
+
+    @property
+    def pair(self) -> Example | None:
+        """The answers of the first screen, unless a conclusion shows some."""
+        shown = any(reply.example for reply in self.verdict.replies)
+        return None if shown else next((each.pair for each in reversed(self.evaluations) if each.pair), None)
 
 
 def write(folder: Path) -> Path:
@@ -176,7 +191,7 @@ def _view(folder: Path) -> View:
     if run.record.state != "finished":
         stopped = next((stage for stage in run.stages if stage.state in ("unfinished", "not started")), None)
     css = Markup((templates.HERE / "page.css").read_text(encoding="utf-8") + _order_rules())
-    view = View(run, css, stopped, conclusions_of(run))
+    view = View(run, css, stopped, conclusions_of(run), overview.trainings(run), overview.surroundings(run))
     for stage in run.stages:
         if stage.folder is None:
             continue
@@ -305,12 +320,13 @@ def _evaluation(stage: RunStage, run: RunFolder) -> EvaluationSection | None:
         return None
     evaluation = read_evaluation(stage.folder / "out", notes, what=f"{stage.name} has answers, but no numbers")
     baseline = evaluation.baseline
-    shown = criteria = None
+    shown = criteria = pair = None
     if answers.exists():
         recorded = list(read_records(answers, Answer, notes, stage.name))
         shown = answers_section(recorded, baseline)
         criteria = attribution.criteria_section(recorded, baseline)
+        pair = overview.pair(recorded, baseline)
     best = headlines(evaluation.measures, baseline)
     known = {str(each.name): evaluation.known(each.name) for each in evaluation.measures}
     explained = {name: each.meaning for name, each in known.items() if each is not None}
-    return EvaluationSection(stage.name, baseline, best, evaluation.measures, shown, criteria, explained)
+    return EvaluationSection(stage.name, baseline, best, evaluation.measures, shown, criteria, explained, pair)

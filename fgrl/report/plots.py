@@ -128,7 +128,8 @@ def on_page(draw: Callable[..., tuple[Any, str]]) -> Callable[..., Markup]:
             warnings.simplefilter("ignore")  # a character that matplotlib's font lacks; the page has fonts of its own
             axes, label = draw(*values, **options)
             axes.figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-        return _cleaned(ElementTree.fromstring(file.getvalue()), *axes.figure.get_size_inches() * 72, label)
+        width, height = axes.figure.get_size_inches() * 72
+        return _cleaned(ElementTree.fromstring(file.getvalue()), width, height, label)
 
     return drawn
 

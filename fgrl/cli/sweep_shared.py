@@ -86,11 +86,11 @@ def sweep_text(record: SweepRecord, made: Sweep) -> str:
         rows.append((f"{'*' if best else ' '}{point.number}", *values, value, point.state, seconds))
     lines = [columns(rows, "")]
     lines += pages.lead_lines(record)
-    for point in record.points:
-        if point.state == "failed":
-            lines.append(f"point {point.number} failed with exit code {point.exit}: {point.error}")
-        elif point.error:
-            lines.append(f"point {point.number}: {point.error}")
+    said: dict[str, list[str]] = {}
+    for point in (point for point in record.points if point.error):
+        failed = f" failed with exit code {point.exit}" if point.state == "failed" else ""
+        said.setdefault(f"{failed}: {point.error}", []).append(str(point.number))
+    lines += [f"point{'s' * (len(numbers) > 1)} {', '.join(numbers)}{text}" for text, numbers in said.items()]
     waiting = sum(point.state in ("waiting", "unfinished") for point in record.points)
     lines += [f"{quantity(waiting, 'point')} left to run: the same command continues"] if waiting else []
     return "\n".join([*lines, f"index: {explaining.nearby(made.folder / records.INDEX)}"])

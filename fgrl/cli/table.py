@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +33,6 @@ from fgrl.cli.shared import (
 from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
-    from fgrl.pipeline.finished import Source
     from fgrl.pipeline.tables import OpenTable
     from fgrl.results.curves import Curve
     from fgrl.results.paper_table import PaperTable
@@ -129,18 +128,9 @@ def table(
         emit({"recipes": texts.number_json(measured)})
     else:
         echo(texts.number_markdown(measured) if markdown else texts.number_blocks(measured))
-        _say_other_runs(read)
-
-
-def _say_other_runs(sources: Sequence[Source]) -> None:
-    """Say with which other settings a recipe without numbers has run."""
-    for each in (
-        recipe for source in sources for recipe in source.recipes if not set(recipe.evaluations) & set(recipe.folders)
-    ):
-        for differing in each.other_runs():
-            echo(
-                f"\n{each.name} has run with other settings: fgrl table {each.loaded.address if each.loaded else each.file} {differing}"
-            )
+        for each in (each for source in read for each in source.recipes):
+            if not set(each.evaluations) & set(each.folders) and (other := each.with_other_settings()):
+                echo(f"\n{other}")
 
 
 def _paper_table(opened: OpenTable, style: Format, figure: Path | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -143,14 +144,17 @@ class FinishedRecipe:
             except registry.Problems:
                 given = False
             differing = [f"{key}={value}" for key, value in theirs.items() if own.get(key) != value]
-            text = " ".join(words if given else differing)
+            text = shlex.join(words if given else [*self.overrides, *differing] if differing else [])
             found += [text] if text and text not in found else []
         return found[:MOST_OTHERS]
 
     def with_other_settings(self) -> str:
-        """Return a sentence on the settings that have run instead of these; empty where none have."""
-        others = " or ".join(self.other_runs())
-        return f"{self.name} has run with other settings: write {others} behind the recipe" if others else ""
+        """Return the command for the settings that have run instead of these, in a sentence; empty where none have."""
+        address = self.file if self.loaded is None else self.loaded.address
+        asked = [word for word in sys.argv[1:] if word not in self.overrides]
+        typed = asked if Path(sys.argv[0]).name in ("fgrl", "__main__.py") else ["table", str(address)]
+        others = " or ".join(f"{shlex.join(['fgrl', *typed])} {words}" for words in self.other_runs())
+        return f"{self.name} has run with other settings: {others}" if others else ""
 
     def settings(self, names: Iterable[str]) -> dict[str, Any]:
         """Return settings of these stages and of all before them, with their defaults; without, where the recipe cannot

@@ -337,7 +337,9 @@ class Sweeping:
     def _say_result(self, point: PointRecord) -> None:
         label = self._label(point)
         if point.state == "failed":
-            self.console.alert(f"{label}: failed with exit code {point.exit}: {_first_line(point.error)}")
+            first = next(other.number for other in self.record.points if other.error == point.error)
+            why = _first_line(point.error) if first == point.number else f"as point {first}"
+            self.console.alert(f"{label}: failed with exit code {point.exit}: {why}")
             return
         value = (
             "" if point.value is None or point.value.mean is None else f"  {self.record.metric} {point.value.mean:.4g}"

@@ -18,6 +18,7 @@ from fgrl.cli import app, main
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.statistics import weighted_mean
 from fgrl.kinds import Metric
+from fgrl.pipeline.finished import read_sources
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.report.comparison_text import comparison_text
@@ -215,12 +216,16 @@ def test_settings_that_have_run_are_named_where_others_have_not(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["fgrl", "run", "plain.yaml", "seed=1", "-q"])
     assert fgrl("run", "plain.yaml", "seed=1", "-q").exit_code == 0
-    with pytest.raises(SystemExit):
-        main(["compare", "plain.yaml", "fine.yaml"])
-    assert "plain has run with other settings: write seed=1 behind the recipe" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["export", "plain.yaml:evaluate", "out"])
-    assert "fgrl run plain.yaml; plain has run with other settings: write seed=1" in capsys.readouterr().err
+    for words in (["compare", "plain.yaml", "fine.yaml"], ["export", "plain.yaml:evaluate", "out", "--merge"]):
+        monkeypatch.setattr("sys.argv", ["fgrl", *words])
+        with pytest.raises(SystemExit):
+            main(words)
+        told = capsys.readouterr().err
+        assert f"plain has run with other settings: fgrl {' '.join(words)} seed=1\n" in f"{told}\n"
+    assert "fgrl run plain.yaml; plain has run" in told
+    monkeypatch.setattr("sys.argv", ["my_script.py"])
+    (source,) = read_sources([Path("plain.yaml")], Path("runs"))
+    assert source.recipes[0].with_other_settings().endswith(": fgrl table plain.yaml seed=1")
 
 
 def test_a_dry_run_says_what_would_run(world: Path, capsys: pytest.CaptureFixture[str]) -> None:

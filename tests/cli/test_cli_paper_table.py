@@ -223,8 +223,9 @@ def test_a_recipe_that_has_run_with_other_settings_says_which(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["fgrl", "run", "plain.yaml", *(["seed=2"] if said else [])])
     assert fgrl("run", "plain.yaml", "seed=2").exit_code == 0
-    differs = "seed=2" if said else f"seed=2 stages.evaluate.given.policy.path={world / 'plain-2.jsonl'}"
-    text = printed("plain.yaml")
+    differs = "seed=2" if said else f"dtype=float32 seed=2 stages.evaluate.given.policy.path={world / 'plain-2.jsonl'}"
+    monkeypatch.setattr("sys.argv", ["fgrl", "table", "plain.yaml", "dtype=float32"])
+    text = printed("plain.yaml", "dtype=float32")
     assert text.rstrip().splitlines()[-1] == f"plain has run with other settings: fgrl table plain.yaml {differs}"
     assert "rule.kept" in printed("plain.yaml", "seed=2")
     assert "other settings" not in printed("plain.yaml", "seed=2")

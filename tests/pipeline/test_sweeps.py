@@ -197,6 +197,16 @@ def test_a_failed_point_is_listed_and_the_others_run(tmp_path: Path) -> None:
     assert [point.state for point in record(tmp_path).points] == ["failed", "failed", "finished", "failed"]
 
 
+def test_what_several_points_fail_with_is_said_once(tmp_path: Path) -> None:
+    file = sweep(tmp_path, "{vars.fails: {values: [true]}, vars.level: {values: [1.0, 2.0, 3.0]}}")
+    done = fgrl("sweep", file, cwd=tmp_path)
+    assert done.returncode == 9, done.stderr
+    assert "points 1, 2, 3 failed with exit code 3: data: rows.jsonl:3: no prompt" in done.stdout
+    assert done.stdout.count("no prompt") == 1
+    assert done.stderr.count("no prompt") == 1
+    assert done.stderr.count("failed with exit code 3: as point 1") == 2
+
+
 def test_what_shared_stages_fail_with_is_the_error_of_all_their_points(tmp_path: Path) -> None:
     file = sweep(
         tmp_path, "{vars.level: {values: [1.0, 2.0]}, vars.base: {values: [2, 3]}}", words="stages.first.words=r.yaml, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import torch
 import transformers
 from planted_secrets import MARKS, SETTINGS
 from trained_stages import evaluate, train
+from typer.testing import CliRunner
 
 from fgrl import models
+from fgrl.cli import app
 from fgrl.errors import DataError, UsageError
 from fgrl.publishing import agreement, exporting, provenance
 from fgrl.publishing.exporting import Options
@@ -165,12 +168,25 @@ def test_a_type_that_keeps_the_training_is_written_and_one_that_loses_it_is_refu
     assert [line for line in said if line.endswith(": the weights are written in float32")]
 
 
-def test_what_rounding_costs_is_measured_on_the_model_and_has_no_fixed_bound(tiny_model_dir, tmp_path):
+def test_what_rounding_costs_is_measured_on_the_model_and_has_no_fixed_bound(tiny_model_dir, tmp_path, monkeypatch):
     """Weights so large that rounding them to bfloat16 moves the distributions far."""
     coarse = train(tmp_path, "policy", tiny_model_dir, dtype="bfloat16", size=20.0)
-    exported = exporting.export(coarse / "out", tmp_path / "out")
-    assert exported.dtype == "bfloat16"
-    assert exported.check.kl > 0.02  # type: ignore[operator]
+    merged: list[torch.dtype] = []
+    round_merged = agreement.round_merged
+
+    def watched(answers, model, dtype):
+        merged.extend({weight.dtype for weight in model.parameters()})
+        round_merged(answers, model, dtype)
+
+    monkeypatch.setattr(agreement, "round_merged", watched)
+    done = CliRunner().invoke(app, ["export", str(coarse), str(tmp_path / "out"), "--merge"])
+    assert done.exit_code == 0, done.output
+    assert merged == [torch.float32], "it was compared with the stage's model before it was rounded"
+    kept = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert kept.dtype == torch.bfloat16
+    printed = re.search(r"KL ([\d.e-]+) nats per token", done.output)
+    assert printed is not None, done.output
+    assert float(printed[1]) > 0.02
 
 
 def test_a_merge_that_is_another_model_is_refused_before_it_is_rounded(policy, tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ Examples:
 
 \b
 A source is a recipe, the folder of a run, or a folder of runs (of one recipe with several seeds). The others are compared with the
-first; overrides apply to all recipes. Recorded answers of finished evaluations are measured again; nothing is run without --run.
+first; overrides apply to all recipes. Numbers are those of finished evaluations; nothing is run without --run.
 """
 
 

@@ -18,9 +18,8 @@ from fgrl.evaluation.number_names import NumberName, of_model
 from fgrl.evaluation.observations import Observations, Observed, digest_of_answers
 from fgrl.evaluation.statistics import Measured, weighted_mean
 from fgrl.files import write_json
-from fgrl.kinds import Client, Judge, Metric
-from fgrl.registry import name_of, walk
-from fgrl.types import Ref
+from fgrl.kinds import Metric
+from fgrl.registry import name_of
 
 
 class Compared(Metric):
@@ -65,19 +64,6 @@ class Compared(Metric):
         """Return a description of the computation, where a reader needs it to compare numbers (a signature); empty:
         there is none.
         """
-        return ""
-
-    def why_not_remeasured(self) -> str:
-        """See `Metric`. A class that changes what `measure` returns overrides this too: what is measured again is
-        `by_model`.
-        """
-        settings = [value for _, value in walk(self)]
-        if any(isinstance(value, Judge) for value in settings):
-            return "it asks a judge"
-        if any(isinstance(value, Client) for value in settings):
-            return "it asks a language model"
-        if any(isinstance(value, Ref) for value in settings):
-            return "it uses the product of another stage"
         return ""
 
     def opponents(self, model: str, models: Collection[str], baseline: str | None) -> Collection[str]:

@@ -32,9 +32,6 @@ class JudgedMetric(Prompted, Compared):
 
     temperature: float | None = Field(0.0, ge=0, le=100)
 
-    def why_not_remeasured(self) -> str:
-        return "it asks a judge"
-
     @abstractmethod
     def calls(self, expected: ToDraw) -> int:
         """Return the number of questions that `measure` asks about the answers to come, before any is retried."""

@@ -60,9 +60,6 @@ class RatedMetric(RatingSettings, Compared):
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
         return elo.about(self._games, self) if self._games else ""
 
-    def why_not_remeasured(self) -> str:
-        return super().why_not_remeasured() or "the rating of a model depends on the answers of all models"
-
 
 # -- files -------------------------------------------------------------------------------------------------------------
 

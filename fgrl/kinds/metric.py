@@ -76,10 +76,6 @@ class Metric(Asker, ABC):
         """Return what it reads of an answer beyond its text, of `ANSWER_NEEDS`."""
         return frozenset()
 
-    def why_not_remeasured(self) -> str:
-        """Return why recorded answers are not enough to measure again, such as "it asks a judge"; empty if they are."""
-        return "it measures in its own way"
-
     def check_rewards(self, names: Collection[str]) -> None:
         """Raise ValueError when the metric reads a reward that is not among those of the evaluation."""
 

@@ -1,6 +1,6 @@
 """Finished recipes compared with the first of them.
 
-1. the evaluations that they have in common, 2. what of them has not run, 3. the answers measured again, 4. numbers against the
+1. the evaluations that they have in common, 2. what of them has not run, 3. their observations, 4. numbers against the
 first recipe's, and the settings in which the recipes differ.
 """
 
@@ -129,7 +129,7 @@ def _compared(name: str, sides: Sequence[Side], models: Sequence[str], numbers: 
     for side in sides:
         for label, finished in side.seeds.items():
             if name in finished.evaluations and name in finished.folders:
-                recipes.setdefault(side.name, {})[label] = finished.remeasured(name)
+                recipes.setdefault(side.name, {})[label] = finished.evaluation(name)
     if sides[0].name not in recipes or len(recipes) < 2:
         return ComparedEvaluation(name=name)
     return compare(name, recipes, models, numbers)

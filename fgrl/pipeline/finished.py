@@ -20,21 +20,16 @@ from fgrl import recipe as recipes
 from fgrl import registry
 from fgrl.console import Console
 from fgrl.errors import DataError, UsageError
-from fgrl.evaluation.answer import read_answers
 from fgrl.evaluation.comparison import METRICS
-from fgrl.kinds import Metric
 from fgrl.pipeline.folders import Runs, recipe_name
 from fgrl.pipeline.planning import Plan, plan
 from fgrl.pipeline.run import Run, scratch_run
 from fgrl.recipe import Recipe
 from fgrl.results.differing import leaves
-from fgrl.results.evaluations import ANSWERS, Evaluation, RecipeResults, read_evaluation
-from fgrl.results.measured_by import MeasuredBy
+from fgrl.results.evaluations import Evaluation, RecipeResults, read_evaluation
 from fgrl.results.records import Broken, check_contents, has_stage
-from fgrl.results.remeasuring import remeasure
 from fgrl.results.run_folder import RunFolder, RunStage
 from fgrl.results.run_folder import load as load_run_folder
-from fgrl.stages.evaluate import EvaluateStage
 from fgrl.types import Report
 
 RUNS = Path("runs")
@@ -97,26 +92,6 @@ class FinishedRecipe:
         evaluation = read_evaluation(folder / "out", notes)
         if notes:
             raise DataError(f"{folder / 'out'}: {' '.join(notes)}")
-        return evaluation
-
-    def remeasured(self, name: str) -> Evaluation:
-        """Return a finished evaluation with its answers, measured again where the answers are enough. Raises
-        `DataError`.
-        """
-        evaluation = self.evaluation(name)
-        evaluation.measured_by = MeasuredBy(name, self.settings([name]), complete=self.recipe is not None)
-        evaluation.answers = read_answers(self.folders[name] / "out" / ANSWERS)
-        if self.recipe is None:
-            reason = f"this version of fgrl cannot build {self.file}"
-            evaluation.not_remeasured = {measure.name.metric: reason for measure in evaluation.measures}
-            return evaluation
-        stage = self.recipe.stages[name]
-        metrics = [value for _, value in registry.walk(stage) if isinstance(value, Metric)]
-        if isinstance(stage, EvaluateStage):
-            metrics = stage.every_metric()
-        with self.scratch_run(name) as run:
-            measured = remeasure(metrics, evaluation.answers, evaluation.baseline, run)
-        evaluation.remeasured, evaluation.not_remeasured = measured
         return evaluation
 
     @contextmanager

@@ -177,7 +177,7 @@ class Run:
 
 @contextmanager
 def scratch_run(name: str, **arguments: Any) -> Iterator[Run]:
-    """Give a stage's run in a temporary folder: to look at samples, or to measure answers again. Nothing of it is kept.
+    """Give a stage's run in a temporary folder: to look at samples, or to score a text. Nothing of it is kept.
 
     arguments: of `Run`.
     """

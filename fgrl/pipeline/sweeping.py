@@ -392,7 +392,7 @@ def lead(record: SweepRecord, runs: Path) -> Lead | None:
             folder = runs / point.run
             finished = of_run(folder, load(folder))
             label = str(point.parameters["seed"]) if len(points) > 1 else "own"
-            evaluations.setdefault(name, {})[label] = finished.remeasured(stage)
+            evaluations.setdefault(name, {})[label] = finished.evaluation(stage)
     wanted = {
         (str(measure.name), number.model)
         for evaluation in evaluations["best"].values()

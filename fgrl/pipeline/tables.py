@@ -189,7 +189,7 @@ def _evaluations(table: OpenTable) -> Measured:
                 for stage in stages:
                     folder = finished.folders[stage]
                     if folder not in read:
-                        read[folder] = finished.remeasured(stage)
+                        read[folder] = finished.evaluation(stage)
                 by_seed[str(seed)] = {stage: read[finished.folders[stage]] for stage in stages}
     return measured
 

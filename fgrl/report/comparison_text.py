@@ -65,13 +65,13 @@ def _evaluation_head(evaluation: ComparedEvaluation, model: str) -> str:
 
 
 def _recorded(evaluation: ComparedEvaluation) -> list[str]:
-    """Return the numbers that were not measured again, once for each reason."""
+    """Return the numbers without a paired interval over prompts, once for each reason."""
     names: dict[str, dict[str, None]] = {}
     for number in evaluation.numbers:
         if number.why_recorded:
             names.setdefault(number.why_recorded, {}).setdefault(number.number)
     return [
-        f"{', '.join(numbers)}: taken from metrics.json, because {reason}: no paired interval over prompts"
+        f"{', '.join(numbers)}: no paired interval over prompts, only the recorded means: {reason}"
         for reason, numbers in names.items()
     ]
 
@@ -117,7 +117,7 @@ def _rows(number: ComparedNumber, seeds: Sequence[str]) -> list[list[str]]:
 
 def _legend(comparison: RecipeComparison) -> list[str]:
     lines = []
-    if any(number.measured_again for number in comparison.numbers):
+    if any(number.observed for number in comparison.numbers):
         lines.append(
             "over prompts: percentiles of a bootstrap that draws the same prompts for every seed and both recipes "
             "(other prompts, the same trained models)"

@@ -1,5 +1,5 @@
-"""Recipes compared by what their evaluations recorded: the record of a comparison, and how it is made. Numbers are
-measured again from the answers, paired by prompt and by seed.
+"""Recipes compared by what their evaluations observed: the record of a comparison, and how it is made. Numbers are paired
+by prompt and by seed.
 
 Several seeds of a recipe are several trained models. A recipe's number is the mean of its seeds' numbers. Two questions
 are kept apart, each with its own interval: how would the result change with other prompts and these models (bootstrap:
@@ -18,7 +18,7 @@ from pydantic import Field, computed_field
 
 from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.statistics import Estimate, Measured, averaged, difference, estimate, student, value_of
-from fgrl.results.differing import ABSENT, Differing, differing
+from fgrl.results.differing import Differing, differing
 from fgrl.results.evaluations import Evaluation
 from fgrl.types import Record
 
@@ -58,7 +58,9 @@ class ComparedNumber(Record):
     level: float | None
     """Share of the interval over prompts; None: as the stage computed it."""
     why_recorded: str = ""
-    """Reason to take it from `metrics.json`; empty: it was measured again from the answers."""
+    """Reason to take it from `metrics.json`, without intervals over prompts of differences; empty: it is derived from
+    the observations.
+    """
     before: RecipeNumber | dict[str, RecipeNumber] | None
     """Number of the evaluation's own baseline; by recipe where they differ; None: there is none."""
     recipes: dict[str, RecipeNumber]
@@ -66,7 +68,7 @@ class ComparedNumber(Record):
     notes: list[str] = []
 
     @computed_field
-    def measured_again(self) -> bool:
+    def observed(self) -> bool:
         return not self.why_recorded
 
 
@@ -75,7 +77,7 @@ class ComparedEvaluation(Record):
 
     name: str = Field(exclude=True)
     prompts: int | None = None
-    """None: it recorded no answers."""
+    """None: it recorded no prompts."""
     answers: dict[str, dict[str, int]] = {}
     """Number of answers over all seeds, by recipe and model."""
     numbers: list[ComparedNumber] = []
@@ -154,7 +156,7 @@ def compare(
     for recipe, by_seed in evaluations.items():
         counts: Counter[str] = Counter()
         for evaluation in by_seed.values():
-            counts.update({model: len(answers) for model, answers in evaluation.answers.items()})
+            counts.update(evaluation.observed.answers)
         compared.answers[recipe] = dict(counts)
     numbers = {name: about for name, about in _numbers(evaluations).items() if name.contains_any(wanted)}
     for model in _models(evaluations, models, compared):
@@ -171,9 +173,6 @@ def _numbers(evaluations: Evaluations) -> dict[NumberName, str]:
     for evaluation in _every(evaluations):
         for measure in evaluation.measures:
             abouts.setdefault(measure.name, measure.about)
-        for metric, remeasured in evaluation.remeasured.items():
-            for number in (number for numbers in remeasured.numbers.values() for number in numbers):
-                abouts.setdefault(NumberName(metric, number), "")
     return abouts
 
 
@@ -182,17 +181,19 @@ def _every(evaluations: Evaluations) -> list[Evaluation]:
 
 
 def _same_questions(recipes: Evaluations, compared: ComparedEvaluation) -> dict[str, dict[str, Evaluation]]:
-    """Return the evaluations with the prompts of the first one; the others are noted."""
+    """Return the evaluations with the prompts of the first one, and those whose prompts are not known; the others are
+    noted.
+    """
     first = next(iter(recipes))
-    questions = next(iter(recipes[first].values())).questions
+    questions = next(iter(recipes[first].values())).observed.prompts
     compared.prompts = len(questions) or None
-    if not questions:
-        compared.notes.append("it recorded no answers: whether all had the same prompts is not checked")
+    if any(not evaluation.observed.prompts for evaluation in _every(recipes)):
+        compared.notes.append("not all runs recorded their prompts: whether these are the same is not checked")
     same: dict[str, dict[str, Evaluation]] = {}
     for recipe, by_seed in recipes.items():
         for seed, evaluation in by_seed.items():
-            others = evaluation.questions
-            if others == questions:
+            others = evaluation.observed.prompts
+            if not others or not questions or others == questions:
                 same.setdefault(recipe, {})[seed] = evaluation
                 continue
             ids = [id for id in {**questions, **others} if questions.get(id) != others.get(id)]
@@ -253,8 +254,8 @@ def row_difference(row: Measurement, other: Measurement) -> Difference | str:
     sides = {"row": row.evaluations, "other": other.evaluations}
     if len(_same_questions(sides, ComparedEvaluation(name=""))) < 2:
         return "their prompts differ"
-    if settings := _other_settings(sides, row.name)["other"]:
-        return f"they are measured with other settings: {settings[0]}"
+    if differing := _measured_otherwise(row, other):
+        return f"they are not measured in the same way: {differing[0]}"
     values = {name: _values(*each) for name, each in zip(sides, (row, other), strict=True)}
     options = None if _why_recorded(row.name.metric, sides, values) else _options(sides, row.name)
     numbers = {name: value.number(options) for name, value in values.items()}
@@ -272,10 +273,8 @@ class _Values:
 
     recorded: Mapping[str, Estimate]
     """As `metrics.json` has it."""
-    measured: dict[str, Measured]
-    """Measured again from the answers."""
-    complete: bool
-    """True if its metric was measured again at every seed."""
+    measured: Mapping[str, Measured]
+    """The observations, at the seeds that have some."""
 
     def number(self, options: Mapping[str, Any] | None) -> RecipeNumber | None:
         """Return the mean over the seeds that have a value; None without seeds. options: of the bootstrap; None: as
@@ -308,17 +307,8 @@ def _values(by_seed: Mapping[str, Evaluation], name: NumberName, model: str) -> 
         for number in measure.models
         if measure.name == name and number.model == model
     }
-    again = {
-        seed: evaluation.remeasured[name.metric]
-        for seed, evaluation in by_seed.items()
-        if name.metric in evaluation.remeasured
-    }
-    measured = {
-        seed: part
-        for seed, remeasured in again.items()
-        if (part := remeasured.numbers.get(model, {}).get(name.number)) is not None
-    }
-    return _Values(recorded, measured, len(again) == len(by_seed))
+    own = {seed: evaluation.measured(name, model) for seed, evaluation in by_seed.items()}
+    return _Values(recorded, {seed: part for seed, part in own.items() if part is not None})
 
 
 def _compared_number(evaluations: Evaluations, name: NumberName, model: str, about: str) -> ComparedNumber | None:
@@ -339,39 +329,37 @@ def _compared_number(evaluations: Evaluations, name: NumberName, model: str, abo
         before=_before(evaluations, name, model, options),
         recipes=numbers,
     )
-    others_settings = _other_settings(evaluations, name)
     for recipe in others:
         if recipe not in numbers:
             compared.notes.append(f"{recipe} has no such number")
-        elif settings := others_settings[recipe]:
-            more = [f"{len(settings) - MOST_SETTINGS} more"] if len(settings) > MOST_SETTINGS else []
-            named = "; ".join([*settings[:MOST_SETTINGS], *more])
-            compared.notes.append(
-                f"{recipe} measures it with other settings than {first}, so no difference is taken: {named}"
-            )
+        elif differing := _measured_otherwise(
+            *(Measurement(evaluations[each], name, model) for each in (recipe, first))
+        ):
+            more = [f"{len(differing) - MOST_SETTINGS} more"] if len(differing) > MOST_SETTINGS else []
+            named = "; ".join([*differing[:MOST_SETTINGS], *more])
+            compared.notes.append(f"{recipe} does not measure it as {first} does, so no difference is taken: {named}")
         else:
             sides = (numbers[recipe], values[recipe]), (numbers[first], values[first])
             compared.differences[recipe] = _difference(*sides, options)
     if options is not None:
-        compared.notes += _remarks(compared, evaluations, values)
+        compared.notes += _remarks(compared, name, evaluations)
     return compared
 
 
 def _options(evaluations: Evaluations, name: NumberName) -> Mapping[str, Any]:
     """Return the options of the bootstrap."""
-    return _every(evaluations)[0].remeasured[name.metric].options
+    return {"level": 0.95, **_every(evaluations)[0].observed.metrics[name.metric].options}
 
 
 def _why_recorded(metric: str, evaluations: Evaluations, values: Mapping[str, _Values]) -> str:
-    """Return the reason to take a number from `metrics.json`; empty where it was measured again everywhere, over the
+    """Return the reason to take a number from `metrics.json`; empty where there are observations everywhere, of the
     same units.
     """
-    units = {frozenset(part.clusters) for side in values.values() for part in side.measured.values()}
-    if len(units) == 1 and all(side.complete for side in values.values()):
-        return ""
-    if reason := next(filter(None, (each.not_remeasured.get(metric) for each in _every(evaluations))), None):
+    reasons = (each.why_not_observed(metric) for each in _every(evaluations))
+    if reason := next(filter(None, reasons), None):
         return reason
-    return "its units differ between runs" if len(units) > 1 else "it cannot be measured from the answers alone"
+    units = {frozenset(part.clusters) for side in values.values() for part in side.measured.values()}
+    return "" if len(units) == 1 else "its units differ between runs"
 
 
 def _difference(
@@ -416,29 +404,26 @@ def _before(
     return fullest if same else numbers
 
 
-def _other_settings(evaluations: Evaluations, name: NumberName) -> dict[str, list[str]]:
-    """By recipe, the settings that a number depends on and that are not those of the first recipe."""
-    first = _every(evaluations)[0]
-    return {recipe: _differing(name, first, list(by_seed.values())) for recipe, by_seed in evaluations.items()}
-
-
-def _differing(name: NumberName, first: Evaluation, others: Sequence[Evaluation]) -> list[str]:
-    """Return the settings that differ, each as `PATH: OTHER, not FIRST`; empty where all are the same."""
-    remeasured = first.remeasured.get(name.metric)
-    for other in others:
-        known = [each.measured_by for each in (first, other) if each.measured_by is not None]
-        found = differing([each.settings(name) for each in known]) if len(known) == 2 else []
-        if not all(each.complete for each in known):  # what only one of them states may be a default of the other
-            found = [each for each in found if ABSENT not in each.values and len(set(each.values)) > 1]
-        if found:
-            return [f"{each.key}: {each.values[1]}, not {each.values[0]}" for each in found]
-        own = other.remeasured.get(name.metric)
-        if remeasured and own and remeasured.settings != own.settings:
-            return [f"settings of {name.metric}"]
+def _measured_otherwise(one: Measurement, first: Measurement) -> list[str]:
+    """Return what differs in how a number was measured apart from the models, seed by seed: settings as `PATH: ONE, not
+    FIRST`, and names of what a model was compared with. Empty where all is the same.
+    """
+    for seed in [each for each in one.evaluations if each in first.evaluations]:
+        sides = [(side.evaluations[seed], side.name, side.model) for side in (first, one)]
+        evaluations = [evaluation for evaluation, _name, _model in sides]
+        if evaluations[0] is evaluations[1]:
+            continue
+        settings = [evaluation.settings(name) for evaluation, name, _model in sides]
+        if found := [f"{each.key}: {each.values[1]}, not {each.values[0]}" for each in differing(settings)]:
+            return found
+        expected, found_there = (evaluation.alike(name, model) for evaluation, name, model in sides)
+        if sorted(expected.values()) != sorted(found_there.values()):
+            names = dict.fromkeys([*expected, *found_there])
+            return [f"the {what} are others" for what in names if expected.get(what) != found_there.get(what)]
     return []
 
 
-def _remarks(number: ComparedNumber, evaluations: Evaluations, values: Mapping[str, _Values]) -> list[str]:
+def _remarks(number: ComparedNumber, name: NumberName, evaluations: Evaluations) -> list[str]:
     """Return remarks on single values."""
     remarks = []
     for recipe, side in number.recipes.items():
@@ -449,18 +434,10 @@ def _remarks(number: ComparedNumber, evaluations: Evaluations, values: Mapping[s
         empty = [seed for seed, value in side.seeds.items() if value is None]
         if empty:
             remarks.append(f"{recipe} has no value at seed {', '.join(empty)}, which its mean leaves out")
-        answers = sum(len(evaluation.answers.get(number.model, ())) for evaluation in evaluations[recipe].values())
-        if side.n < answers:
+        own = evaluations[recipe].values()
+        answers = sum(each.observed.answers.get(number.model, 0) for each in own)
+        if side.n < answers and not any(each.alike(name, number.model) for each in own):
             remarks.append(f"{recipe}: {side.n} of {answers} answers have a value")
-        recorded = values[recipe].recorded
-        changed = {
-            seed: recorded[seed].mean
-            for seed, value in side.seeds.items()
-            if seed in recorded and not _equal(value, recorded[seed].mean)
-        }
-        if changed:
-            means = ", ".join(f"{mean:.6g} at seed {seed}" for seed, mean in changed.items() if mean is not None)
-            remarks.append(f"{recipe}: measured again, it differs from metrics.json ({means or 'no value'})")
     for recipe, change in number.differences.items():
         if change.over_prompts is not None and change.over_prompts.note:
             remarks.append(f"difference of {recipe}: {change.over_prompts.note}")

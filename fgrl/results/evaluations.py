@@ -1,39 +1,33 @@
-"""Folders of finished evaluations as data: the only place that reads `metrics.json` and `answers.jsonl` for numbers."""
+"""Folders of finished evaluations as data: the only place that reads `metrics.json` and the observations for numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from fgrl.evaluation.answer import Answer
+from fgrl.evaluation import observations
 from fgrl.evaluation.comparison import METRICS
 from fgrl.evaluation.number_names import NumberName
-from fgrl.evaluation.observations import refreshed
+from fgrl.evaluation.observations import Observations
 from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning, Purpose, meaning_in
-from fgrl.results.measured_by import MeasuredBy
 from fgrl.results.numbers import Measure, measures
 from fgrl.results.reading import mapping, read_json
+from fgrl.results.records import find_stage
 from fgrl.types import Record
 
 ANSWERS = "answers.jsonl"
-
-
-@dataclass
-class Remeasured:
-    """Numbers that a metric computed from the recorded answers, before they are resampled."""
-
-    settings: Any
-    """All that can change its numbers, to be compared."""
-    numbers: Mapping[str, Mapping[str, Measured]]
-    """By model and key of the number."""
-    options: Mapping[str, Any]
-    """Options of the bootstrap."""
+DRAWN_BY = ("sampling", "temperatures")
+"""Settings of an evaluation that decide how answers are drawn."""
+SAME_NUMBERS = ("resamples", "level", "seed", "title")
+"""Fields of a metric that do not change its numbers."""
+PLACES, SHORT = ("product", "sha256", "weights"), 12
+"""What stands for a place in an identity, and how many digits of it are shown."""
 
 
 class Declared(Record):
@@ -56,14 +50,65 @@ class Evaluation:
 
     report: Mapping[str, Any]
     """`metrics.json`."""
-    answers: Mapping[str, Sequence[Answer]] = field(default_factory=dict)
-    """By model; empty when the stage recorded none, or they were not read."""
-    remeasured: Mapping[str, Remeasured] = field(default_factory=dict)
-    """By metric: those that were measured again."""
-    not_remeasured: Mapping[str, str] = field(default_factory=dict)
-    """By metric: why it was not measured again."""
-    measured_by: MeasuredBy | None = None
-    """Settings of the measurement; None where nothing is compared."""
+    product: Path | None = None
+    """Where it is."""
+
+    @cached_property
+    def observed(self) -> Observations:
+        """What its numbers are derived from. Raises `DataError` for a damaged file."""
+        return (observations.read(self.product) if self.product else None) or Observations({})
+
+    @cached_property
+    def identity(self) -> Mapping[str, Any]:
+        """What the key of its stage is a hash of."""
+        record = find_stage(self.product.parent) if self.product else None
+        return {} if record is None else record.identity
+
+    def measured(self, name: NumberName, model: str) -> Measured | None:
+        """Return the observations of a model's number; None where there are none."""
+        own = self.observed.metrics.get(name.metric)
+        return None if own is None else own.numbers.get(model, {}).get(name.number)
+
+    def why_not_observed(self, metric: str) -> str:
+        """Return why there are no observations of a metric; empty where there are."""
+        if metric in self.observed.metrics:
+            return ""
+        if "observations" not in self.report:
+            return "no observations: it was measured by an earlier version of fgrl"
+        return "no observations: the metric returns finished numbers"
+
+    def settings(self, name: NumberName) -> dict[str, Any]:
+        """Return settings that a number depends on, as the stage's identity has them: sampling, the metric or the
+        settings of the stage that it names, and the reward that it measures. Of files, models and products of other
+        stages it is the content that counts.
+        """
+        settings = mapping(self.identity.get("settings"))
+        listed = settings.get("metrics")
+        metrics = dict(enumerate(listed if isinstance(listed, list) else ()))
+        if (observed := self.observed.metrics.get(name.metric)) is not None:
+            depends = observed.depends
+        else:  # an earlier version
+            called = [place for place, own in metrics.items() if (own.get("title") or own.get("name")) == name.metric]
+            depends = [f"metrics.{place}" for place in called]
+        data = mapping(self.identity.get("data"))
+        found: dict[str, Any] = {key: settings[key] for key in DRAWN_BY if key in settings}
+        for path in depends:
+            field, _, place = path.partition(".")
+            if field == "metrics":
+                own = mapping(metrics.get(int(place)))
+                found[f"metrics.{name.metric}"] = {key: own[key] for key in own if key not in SAME_NUMBERS}
+            else:
+                found[path] = mapping(settings.get(field)).get(place) if place else settings.get(field)
+            found |= {f"data of {at}": digest for at, digest in data.items() if f"{at}.".startswith(f"{path}.")}
+        rewards, asked = mapping(settings.get("rewards")), mapping(found.get(f"metrics.{name.metric}")).get("reward")
+        named = [each for each in rewards if each == asked or f"{name.number} ".startswith(f"{each} ")]
+        found |= {f"rewards.{reward}": rewards[reward] for reward in sorted(named, key=len)[-1:]}
+        return {key: _content(value) for key, value in found.items()}
+
+    def alike(self, name: NumberName, model: str) -> Mapping[str, str]:
+        """Return digests of what else a model's number depends on besides its own answers: those of its opponents."""
+        own = self.observed.metrics.get(name.metric)
+        return {} if own is None else own.alike.get(model, {})
 
     @property
     def baseline(self) -> str:
@@ -88,15 +133,6 @@ class Evaluation:
         """All models that it has numbers of."""
         return list(dict.fromkeys(number.model for measure in self.measures for number in measure.models))
 
-    @cached_property
-    def questions(self) -> dict[str, Any]:
-        """Prompts with their references and rubrics, by id."""
-        return {
-            answer.id: (answer.sample.prompt, answer.references, answer.sample.rubric)
-            for answers in self.answers.values()
-            for answer in answers
-        }
-
 
 @dataclass
 class RecipeResults:
@@ -110,7 +146,16 @@ class RecipeResults:
 
 
 def read_evaluation(out: Path, notes: list[str], what: str = "") -> Evaluation:
-    """Return the numbers in a product, without the answers. What cannot be read is noted; `what` ends the note of a
-    missing file.
-    """
-    return Evaluation(refreshed(read_json(out / METRICS, notes, what=what), out))
+    """Return the numbers in a product. What cannot be read is noted; `what` ends the note of a missing file."""
+    return Evaluation(observations.refreshed(read_json(out / METRICS, notes, what=what), out), out)
+
+
+def _content(value: Any) -> Any:
+    """Return settings with short text for what stands for a place."""
+    if isinstance(value, list):
+        return [_content(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if len(value) == 1 and (kind := next(iter(value))) in PLACES:
+        return f"{kind} {str(value[kind])[:SHORT]}"
+    return {key: _content(item) for key, item in value.items()}

@@ -146,9 +146,11 @@ def mark_best(cells: Mapping[str, Cell], measured: Mapping[str, Measurement], be
         if isinstance(change, str):
             return f"{best} and {row} cannot be compared: {change}"
         if (ahead := _ahead(change, sign)) is not True:
-            return (
-                f"{best} is not clearly ahead of {row}" if ahead is False else f"no paired interval of {best} and {row}"
-            )
+            if ahead is False:
+                return f"{best} is not clearly ahead of {row}"
+            both = (measured[best], measured[row])
+            reasons = [own.why_not_observed(each.name.metric) for each in both for own in each.evaluations.values()]
+            return ": ".join(filter(None, (f"no paired interval of {best} and {row}", max(reasons))))
     cells[best].best = True
     return ""
 

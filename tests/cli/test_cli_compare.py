@@ -16,15 +16,15 @@ from typer.testing import CliRunner, Result
 from fgrl import registry
 from fgrl.cli import app, main
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.held_out import measure
+from fgrl.evaluation.observations import Observations, Observed
 from fgrl.evaluation.statistics import weighted_mean
 from fgrl.kinds import Metric
 from fgrl.pipeline.finished import read_sources
-from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.report.comparison_text import comparison_text
 from fgrl.results.comparing import ComparedRecipe, RecipeComparison, compare
-from fgrl.results.evaluations import Evaluation, Remeasured
-from fgrl.results.remeasuring import remeasure
+from fgrl.results.evaluations import Evaluation
 
 RECIPE = """about: "Answers that are there already."
 seed: 0
@@ -107,7 +107,7 @@ def test_three_seeds_against_numbers_worked_out_by_hand(world: Path) -> None:
     assert data["stages"]["evaluate"]["prompts"] == PROMPTS
     assert data["stages"]["evaluate"]["answers"]["fine"] == {"sft": 15, "policy": 15}
     kept = number(data, "rule.kept")
-    assert kept["measured_again"]
+    assert kept["observed"]
     assert kept["before"]["mean"] == pytest.approx(0.2)
     for who, seeds in KEPT.items():
         assert kept["recipes"][who]["seeds"] == {str(k): pytest.approx(sum(row) / 5) for k, row in enumerate(seeds)}
@@ -273,9 +273,9 @@ def test_other_prompts_and_other_settings_are_not_compared(world: Path) -> None:
     kept = number(data, "rule.kept")
     assert set(kept["recipes"]) == {"plain", "fine"}
     assert kept["differences"] == {}
-    (note,) = [note for note in kept["notes"] if "other settings" in note]
-    assert note.startswith("fine measures it with other settings than plain, so no difference is taken: ")
-    assert "evaluate.metrics.rule.rule: change_case:english_lowercase, not" in note
+    (note,) = [note for note in kept["notes"] if "no difference is taken" in note]
+    assert note.startswith("fine does not measure it as plain does, so no difference is taken: ")
+    assert "metrics.rule.rule: change_case:english_lowercase, not" in note
     assert any("evaluate.metrics.1.rule" in one["key"] for one in data["settings"])
     lines(world / "asked.jsonl", [{"id": str(place), "prompt": "Why?"} for place in range(PROMPTS)])
     text = (world / "plain.yaml").read_text()
@@ -309,43 +309,42 @@ def an_answer(id: str, response: str, references: list[str] | None = None) -> An
     return answer_of(id, f"{id}?", response, references=references or [])
 
 
+def evaluation(measured: dict[str, Any], observed: Observations) -> Evaluation:
+    made = Evaluation({"metrics": measured, "observations": "sha256"})
+    made.observed = observed
+    return made
+
+
 def judged(mean: float, half: float = 0.1) -> dict[str, Any]:
     numbers = {"policy": {"win_rate": {"mean": mean, "low": mean - half, "high": mean + half, "n": 8}}}
     return {"baseline": "sft", "metrics": {"judge": numbers}}
 
 
-def test_judged_numbers_are_taken_as_they_are(tmp_path: Path) -> None:
-    know_components()
-    (tmp_path / "judge.jsonl").write_text("")
-    answers = {"sft": [an_answer("1", "a")], "policy": [an_answer("1", "b")]}
-    node = {"name": "win_rate", "title": "judge", "client": {"name": "replay", "answers": str(tmp_path / "judge.jsonl")},
-            "prompt": str(Path(__file__).parents[2] / "prompts" / "judge_pairwise.txt")}  # fmt: skip
-    judge = {"name": "llm", "client": node["client"],
-             "prompt": str(Path(__file__).parents[2] / "prompts" / "judge_criterion.txt")}  # fmt: skip
-    rubric = {"name": "rubric", "judge": judge}
-    work = Run("evaluate", tmp_path, cache=tmp_path)
-    again, reasons = remeasure([registry.build(Metric, one) for one in (node, rubric)], answers, "sft", work)
-    assert (again, reasons) == ({}, {"judge": "it asks a judge", "rubric": "it asks a judge"})
-    sides = {
-        "a": {"0": Evaluation(judged(0.5), answers, {}, reasons), "1": Evaluation(judged(0.6), answers, {}, reasons)},
-        "b": {"0": Evaluation(judged(0.7), answers, {}, reasons), "1": Evaluation(judged(0.6), answers, {}, reasons)},
-    }
-    (found,) = compare("evaluate", sides).numbers
-    assert not found.measured_again
-    assert found.differences["b"].over_prompts is None
-    assert found.differences["b"].over_seeds.mean == pytest.approx(0.1)
-    assert (found.why_recorded, found.notes) == ("it asks a judge", [])
-    assert (found.recipes["a"].mean, found.recipes["a"].low) == (pytest.approx(0.55), None)
-    one = {name: {"0": seeds["0"]} for name, seeds in sides.items()}
-    (found,) = compare("evaluate", one).numbers
-    assert found.recipes["b"].low == pytest.approx(0.6)  # of one seed the stage's own interval holds
+def test_recorded_numbers_are_taken_as_they_are_and_it_is_said_why() -> None:
+    """Those of an earlier version, and of a metric that returns finished numbers."""
+    for made, reason in (
+        ({}, "no observations: it was measured by an earlier version of fgrl"),
+        ({"observations": None}, "no observations: the metric returns finished numbers"),
+    ):
+        means = {"a": {"0": 0.5, "1": 0.6}, "b": {"0": 0.7, "1": 0.6}}
+        sides = {
+            name: {seed: Evaluation(judged(mean) | made) for seed, mean in own.items()} for name, own in means.items()
+        }
+        (found,) = compare("evaluate", sides).numbers
+        assert not found.observed
+        assert found.differences["b"].over_prompts is None
+        assert found.differences["b"].over_seeds.mean == pytest.approx(0.1)
+        assert (found.why_recorded, found.notes) == (reason, [])
+        assert (found.recipes["a"].mean, found.recipes["a"].low) == (pytest.approx(0.55), None)
+        one = {name: {"0": seeds["0"]} for name, seeds in sides.items()}
+        (found,) = compare("evaluate", one).numbers
+        assert found.recipes["b"].low == pytest.approx(0.6)  # of one seed the stage's own interval holds
 
 
-def test_numbers_across_answers_are_never_mixed_between_seeds(tmp_path: Path) -> None:
+def test_numbers_across_answers_are_never_mixed_between_seeds() -> None:
     """Two seeds that say the same to different prompts copied nothing, and an answer without a reference is left out."""
     know_components()
     metrics = [registry.build(Metric, "repetition"), registry.build(Metric, "exact_match")]
-    work = Run("evaluate", tmp_path, cache=tmp_path)
 
     def of(one: str, two: str) -> Evaluation:
         found = [
@@ -353,10 +352,8 @@ def test_numbers_across_answers_are_never_mixed_between_seeds(tmp_path: Path) ->
             an_answer("2", two, ["y"]),
             an_answer("3", one + two, ["No Answer Present."]),
         ]
-        again, reasons = remeasure(metrics, {"policy": found}, "", work)
-        assert reasons == {}
-        report = {"metrics": {m.called: m.measure({"policy": found})[m.called] for m in metrics}}  # type: ignore[attr-defined]
-        return Evaluation(report, {"policy": found}, again)
+        measured, observed = measure(metrics, {"policy": found}, "policy")
+        return evaluation(measured, observed)
 
     found = compare("e", {"a": {"0": of("x", "q"), "1": of("q", "x")}, "b": {"0": of("x", "y"), "1": of("x", "y")}})
     by_title = {one.number: one for one in found.numbers}
@@ -372,11 +369,11 @@ def test_a_seed_without_a_value_is_left_out_and_said() -> None:
     def of(values: list[float | None], stored: float | None) -> Evaluation:
         answers = {"policy": [an_answer(str(place), "") for place in range(len(values))]}
         part = weighted_mean(values, [str(place) for place in range(len(values))])
-        again = {"m": Remeasured({}, {"policy": {"n": part}}, {"resamples": 200, "level": 0.9, "seed": 1})}
-        return Evaluation({"metrics": {"m": {"policy": {"n": {"mean": stored}}}}}, answers, again)
+        own = {"m": Observed({"policy": {"n": part}}, {"resamples": 200, "level": 0.9, "seed": 1})}
+        return evaluation({"m": {"policy": {"n": {"mean": stored}}}}, Observations.of(own, answers))
 
     sides = {
-        "a": {"0": of([1, 2], 1.5), "1": of([3, 4], 9.0)},
+        "a": {"0": of([1, 2], 1.5), "1": of([3, 4], 3.5)},
         "b": {"0": of([None, None], None), "1": of([4, 6], 5.0)},
     }
     (found,) = compare("e", sides).numbers
@@ -388,18 +385,17 @@ def test_a_seed_without_a_value_is_left_out_and_said() -> None:
     assert over_prompts.mean == 1.5  # of the seed that both have
     assert found.level == 0.9
     assert "b has no value at seed 0, which its mean leaves out" in found.notes
-    assert "a: measured again, it differs from metrics.json (9 at seed 1)" in found.notes
 
 
-def test_the_reason_why_numbers_were_not_measured_again_is_printed_once() -> None:
+def test_the_reason_for_a_missing_interval_is_printed_once() -> None:
     def of(mean: float) -> Evaluation:
         numbers = {"policy": {"win_rate": {"mean": mean}, "ties": {"mean": 0.0}, "wins": {"mean": mean}}}
         report = {"metrics": {"judge": numbers, "other": {"policy": {"mean": 1.0}}}}
-        return Evaluation(report, {"policy": [an_answer("1", "b")]}, {}, {"judge": "it asks a judge"})
+        return Evaluation(report | {"observations": None})
 
     compared = compare("evaluate", {"a": {"0": of(0.5)}, "b": {"0": of(0.6)}})
     seeds = {name: ComparedRecipe(path=f"{name}.yaml", seeds={"0": 0}) for name in "ab"}
     text = comparison_text(RecipeComparison(recipes=seeds, settings=[], evaluations=[compared]))
-    assert text.count("it asks a judge") == 1
-    assert "evaluate: judge.win_rate, judge.ties, judge.wins: taken from metrics.json, because it asks a judge" in text
-    assert "evaluate: other: taken from metrics.json, because it cannot be measured from the answers alone" in text
+    reason = "only the recorded means: no observations: the metric returns finished numbers"
+    assert text.count(reason) == 1
+    assert f"evaluate: judge.win_rate, judge.ties, judge.wins, other: no paired interval over prompts, {reason}" in text

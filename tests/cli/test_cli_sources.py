@@ -114,13 +114,13 @@ def test_a_folder_of_a_run_and_a_folder_of_runs(runs: Path) -> None:
     assert list(table(*folders, "--seeds", "2").values()) == pytest.approx([SHARE[who][2] for who in KEPT])
 
 
-def test_what_is_compared_of_folders_is_measured_again_and_paired(runs: Path) -> None:
+def test_what_is_compared_of_folders_is_paired(runs: Path) -> None:
     words = [[runs / "plain", runs / "fine"], ["plain.yaml", "fine.yaml", "--seeds", "0,2"]]
     of_folders, of_recipes = (read("compare", *each) for each in words)
     assert of_folders["stages"] == of_recipes["stages"]
     assert of_folders["settings"] == of_recipes["settings"] != []
     number = of_folders["stages"]["evaluate"]["numbers"][0]
-    assert number["measured_again"]
+    assert number["observed"]
 
 
 def test_a_run_that_this_version_cannot_build_keeps_its_numbers(own_runs: Path) -> None:
@@ -129,9 +129,37 @@ def test_a_run_that_this_version_cannot_build_keeps_its_numbers(own_runs: Path) 
     (one / "recipe.yaml").write_text(text.replace("name: evaluate", "name: evaluate\n    forgotten: 1"))
     assert table(one) == {"plain": pytest.approx(SHARE["plain"][0])}
     (number,) = read("compare", one, run_of(own_runs, "fine", 0), "--number", NAME)["stages"]["evaluate"]["numbers"]
-    assert not number["measured_again"]
-    assert "this version of fgrl cannot build" in number["why_recorded"]
+    assert number["observed"]
+    assert number["differences"]["fine"]["over_prompts"]["low"] is not None
     assert number["differences"]["fine"]["over_seeds"]["mean"] == pytest.approx(SHARE["fine"][0] - SHARE["plain"][0])
+
+
+def without_observations(folder: Path) -> None:
+    """As an earlier version of fgrl left it."""
+    out = (folder / "stages" / "evaluate" / "out").resolve()
+    report, record = (json.loads(file.read_text()) for file in (out / "metrics.json", out.parent / "stage.json"))
+    del report["observations"]
+    (out / "metrics.json").write_text(json.dumps(report))
+    (out / "observations.jsonl").unlink()
+    record["files"] = {}
+    (out.parent / "stage.json").write_text(json.dumps(record))
+
+
+def test_a_run_of_an_earlier_version_has_its_means_and_it_is_said_why_it_has_no_intervals(own_runs: Path) -> None:
+    one, other = run_of(own_runs, "plain", 0), run_of(own_runs, "fine", 0)
+    without_observations(one)
+    assert table(one) == {"plain": pytest.approx(SHARE["plain"][0])}
+    found = read("compare", one, other, "--number", NAME)["stages"]["evaluate"]
+    assert found["notes"] == ["not all runs recorded their prompts: whether these are the same is not checked"]
+    (number,) = found["numbers"]
+    assert number["why_recorded"] == "no observations: it was measured by an earlier version of fgrl"
+    change = number["differences"]["fine"]
+    assert change["over_prompts"] is None
+    assert change["over_seeds"]["mean"] == pytest.approx(SHARE["fine"][0] - SHARE["plain"][0])
+    said = fgrl("compare", one, other, "--number", NAME).stdout
+    assert (
+        f"evaluate: {NAME}: no paired interval over prompts, only the recorded means: no observations: it was" in said
+    )
 
 
 def test_what_has_not_run_in_a_folder_is_listed(own_runs: Path) -> None:

@@ -187,7 +187,9 @@ def test_a_rule_with_parts_compares_how_many_of_them_hold(tmp_path: Path) -> Non
     assert table.judges == {"punctuation:no_comma and keywords:existence sea": 9}
     assert metric.asked_client() is None
     assert "chose_first" not in found["both"]
-    assert metric.why_not_remeasured() == "the rating of a model depends on the answers of all models"
+    alike = metric.observe(models, None).alike
+    assert set(alike["both"]) == {"answers of one", "answers of none"}
+    assert alike["both"]["answers of one"] == alike["none"]["answers of one"] != alike["both"]["answers of none"]
 
 
 def test_a_recorded_reward_decides_too_and_a_missing_one_is_missing() -> None:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from fake_runs import write_stage
 
 from fgrl import registry
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import read_answers
 from fgrl.evaluation.answering import response_reward, token_rewards
-from fgrl.evaluation.statistics import value_of
 from fgrl.kinds import Stage
-from fgrl.pipeline.finished import FinishedRecipe
-from fgrl.pipeline.folders import Runs
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
 from fgrl.registry import Problems
@@ -99,23 +94,6 @@ def test_a_reward_that_is_missing_is_not_0() -> None:
     assert [response_reward(rewards, i) for i in range(3)] == [0.5, 0.0, None]
 
 
-def check_without_its_numbers(folder: Path, stage: Any, mean: float) -> None:
-    """An evaluation that finished before rewards were measured: `fgrl compare` measures them from its answers."""
-    file = folder / "run" / "out" / "metrics.json"
-    report = json.loads(file.read_text())
-    del report["metrics"]["token_reward"]
-    file.write_text(json.dumps(report))
-    write_stage(folder / "run", files={})
-    recipe: Any = SimpleNamespace(stages={"evaluate": stage}, graph=lambda: {"evaluate": []})
-    folders = {"evaluate": folder / "run"}
-    finished = FinishedRecipe(
-        "r", 0, {}, folder / "r.yaml", Runs(folder / "runs"), folders, ["evaluate"], loaded=recipe
-    )
-    evaluation = finished.remeasured("evaluate")
-    assert "token_reward" not in {measure.name.metric for measure in evaluation.measures}
-    assert value_of(evaluation.remeasured["token_reward"].numbers["sft"]["length"]) == pytest.approx(mean)
-
-
 def test_rewards_are_measured_without_being_asked_for(tmp_path: Path, tiny_model_dir: Path) -> None:
     """With intervals, functions too; a `token_reward` that the recipe has is the only one."""
     (tmp_path / "prompts.txt").write_text("a\nb\nc\n")
@@ -131,7 +109,6 @@ def test_rewards_are_measured_without_being_asked_for(tmp_path: Path, tiny_model
     reward, metric = measured["token_reward"]["sft"]["length"], measured["size"]["sft"]["size"]
     assert reward["mean"] == metric["mean"] > 0
     assert reward["low"] < reward["mean"] < reward["high"]
-    check_without_its_numbers(tmp_path, stage, reward["mean"])
     named = build(tmp_path, rewards=SEGMENT, metrics=[{"name": "token_reward", "title": "mine"}])
     assert named.every_metric() == named.metrics  # type: ignore[attr-defined]
     assert len(build(tmp_path, rewards=SEGMENT).every_metric()) == 2  # type: ignore[attr-defined]

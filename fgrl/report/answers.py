@@ -208,7 +208,7 @@ def _answer(model: str, answer: Answer | None, scales: Sequence[Scale], segment_
     size = ("tokens", answer.n_tokens) if answer.tokens else ("characters", len(answer.text))
     whole = {"logp": answer.logp, "ref logp": answer.ref_logp, "kl": answer.kl}
     drawn = {tint.reward for tint in scales}
-    whole |= {f"rewards {name}": value for name, value in answer.rewards.items() if name not in drawn}
+    whole |= {f"response reward ({name})": value for name, value in answer.rewards.items() if name not in drawn}
     facts = [(name, number(value)) for name, value in (size, *whole.items()) if value is not None]
     sums = []
     for tint in scales:

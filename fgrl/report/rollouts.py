@@ -59,7 +59,7 @@ class Numbers:
         columns = list(dict.fromkeys(name for response in responses for name in response.columns))
         drawn = columns[:MOST_COLUMNS]
         names = [*rewards, *drawn, *([ADVANTAGE] if trained else [])]
-        labels = [*(f"raw reward ({name})" for name in rewards), *drawn]
+        labels = [*(f"token reward ({name})" for name in rewards), *drawn]
         labels += ["advantage that was trained on"] if trained else []
         items = [
             [MarkedTokens.of(response, name) for name in rewards]
@@ -161,7 +161,7 @@ def _shown(rollout: StoredRollout, drawing: Drawing) -> ShownRollout:
         if known := [value for value in values if value is not None]:
             facts += reward_facts(score, known, rollout.by_token)
         elif score is not None:
-            facts += [*reward_facts(score, values), (f"raw reward ({name})", "on no token")]
+            facts += [*reward_facts(score, values), (f"token reward ({name})", "on no token")]
     facts.append(("tokens", number(len(rollout.tokens) + rollout.tokens_left_out)))
     warnings = [] if response.text.strip() else ["empty"]
     if score is None:

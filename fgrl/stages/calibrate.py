@@ -82,7 +82,7 @@ class CalibrateStage(Stage):
         check_scorer(self.reward, GIVEN_NEEDS, field="reward")
         # 2. the entropies that cut them, computed once and kept in the cache
         entropies = passes.entropies(rows, run, self.model) if "ref_entropy" in self.reward.needs() else None
-        # 3. raw reward and location of every segment of every response
+        # 3. reward and location of every segment of every response
         rewards, locations, valid = self._actions(rows, model, run, entropies)
         # 4. the fit
         stats = self.normalizer.fit(rewards, locations, valid)

@@ -393,7 +393,9 @@ class RLStage(TrainingStage):
             rounds.store.hand_on(run.out)
         self.record_prompts(run, digests)
         summary: dict[str, Any] = {"iterations": module.round, "responses": module.round * responses} | {
-            f"last {name}": value for name, value in rounds.metrics.items() if name in ("reward", "kl", "tokens")
+            f"last {'response ' * (name == 'reward')}{name}": value
+            for name, value in rounds.metrics.items()
+            if name in ("reward", "kl", "tokens")
         }
         return summary | (made.summary() if made else {})
 

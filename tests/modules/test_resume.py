@@ -316,7 +316,7 @@ def test_the_summary_is_the_same_when_only_the_product_was_missing(
     """Killed after the last round: nothing is sampled again, and what is told at the end is still known."""
     folder = tmp_path / "run"
     wanted = dict(alone(recipe, "policy").run(a_run(folder)))
-    assert {"last reward", "last kl"} <= set(wanted)
+    assert {"last response reward", "last kl"} <= set(wanted)
     monkeypatch.setattr(OnlineRounds, "start", lambda self, number, process: pytest.fail("sampled a round too many"))
     assert dict(alone(recipe, "policy").run(a_run(folder))) == wanted
     assert json.dumps(wanted)

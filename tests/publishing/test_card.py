@@ -75,7 +75,7 @@ def test_the_recipe_is_attached_whole(card, exported):
     assert recipe["seed"] == 3
     assert (exported / "recipe.yaml").read_text().strip() in card.text
     assert f"fgrl {fgrl.__version__}" in card.text
-    assert "iterations 5, last reward 0.25" in card.text
+    assert "iterations 5, last response reward 0.25" in card.text
 
 
 def test_text_of_a_recipe_is_no_markup(card):

@@ -55,7 +55,7 @@ def test_rewards_without_a_critic_show_reward_and_advantage(run: Path) -> None:
         "token 1 of 3 · advantage +0.500", "token 2 of 3 · advantage −2", "token 3 of 3 · advantage +1 · ends the answer",
     ]  # fmt: skip
     assert shown.count('<span class="seg') == 2, "advantages have no segments"
-    assert "raw reward (r)" in shown
+    assert "token reward (r)" in shown
     assert "advantage that was trained on" in shown
     assert "annotation" not in shown
     assert "poor passage" not in shown, "no legend of what there is not"
@@ -105,7 +105,7 @@ def test_what_is_missing_is_named(run: Path) -> None:
     unrewarded = line(rewards=(None, None, None))
     shown = section(run, [failed, left_out, empty, unrewarded])
     failed_part, left_out_part, empty_part, unrewarded_part = map(words, shown.split('<article class="exchange">')[1:])
-    assert "raw reward (r) on no token" in unrewarded_part
+    assert "token reward (r) on no token" in unrewarded_part
     assert "poor passage" in words(shown)
     assert "The critique is missing" in failed_part
     assert "the reward is missing, so the response was not trained on" in failed_part
@@ -144,7 +144,7 @@ def test_no_rollouts_no_section(rows: list[dict[str, Any]], run: Path) -> None:
 
 def test_columns_are_drawn_between_reward_and_advantage(run: Path) -> None:
     shown = section(run, [line(columns={"weight": [2.0, 0.5, None], "prm_logp": [-1.0, -2.0, -3.0]})])
-    names = ["raw reward (r)", "weight", "prm_logp", "advantage that was trained on"]
+    names = ["token reward (r)", "weight", "prm_logp", "advantage that was trained on"]
     assert re.findall(r'<input type="radio" class="pick-(\d)" name="rollouts-1"( checked)?><span>([^<]*)<', shown) == [
         (str(place), "" if place else " checked", name) for place, name in enumerate(names)
     ]

@@ -78,7 +78,7 @@ def fake_run(root: Path, *, prompts: int = 30, points: int = 90, steps: int = 40
         "pairs": {"pairs": 611, "dropped": 29},
         "reward_model": {"steps": steps, "accuracy": 0.91},
         "calibrate": {"segments": 9120, "regression": "huber"},
-        "policy": {"iterations": 14, "last reward": 1.31, "last kl": 3.4},
+        "policy": {"iterations": 14, "last response reward": 1.31, "last kl": 3.4},
         "evaluate": {"prompts": prompts, "models": 2},
     }
     stages = {}

@@ -71,7 +71,7 @@ def train(runs: Path, name: str, base: Path | str, *, head: str = "lm", lora: Lo
         "rows": str(runs.parent / "secret place" / "rows.jsonl"),
     }
     folder = stage(
-        runs, name, component, whole, makes="Checkpoint", upstream=upstream, identity=identity, summary={"iterations": 5, "last reward": 0.25}
+        runs, name, component, whole, makes="Checkpoint", upstream=upstream, identity=identity, summary={"iterations": 5, "last response reward": 0.25}
     )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(0)

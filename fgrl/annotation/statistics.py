@@ -18,6 +18,7 @@ from typing import Any
 
 from fgrl.annotation.conversion import about, annotations_by, by_annotator, decisions, named_in
 from fgrl.annotation.settings import OTHER
+from fgrl.evaluation.named_statistics import agreement_by_chance
 from fgrl.evaluation.statistics import Estimate, estimate, of_sums
 from fgrl.types import Annotation, PairVerdict, Record, Sample, Span
 from fgrl.visible import quantity
@@ -371,7 +372,7 @@ def fleiss_kappa(table: Sequence[Sequence[int]]) -> tuple[float | None, float | 
     if not rows:
         return None, None, None
     sums = [math.fsum(column) for column in zip(*rows, strict=True)]
-    observed, expected = sums[0] / sums[1], _chance(sums[2:])
+    observed, expected = sums[0] / sums[1], agreement_by_chance(sums[2:])
     return observed, expected, None if expected == 1 else (observed - expected) / (1 - expected)
 
 
@@ -381,10 +382,6 @@ def _row(votes: Sequence[int]) -> tuple[float, ...] | None:
     if raters < 2:
         return None
     return sum(count * (count - 1) for count in votes) / (raters * (raters - 1)), 1.0, *map(float, votes)
-
-
-def _chance(totals: Sequence[float]) -> float:
-    return math.fsum((count / math.fsum(totals)) ** 2 for count in totals)
 
 
 def _kappa_estimate(votes: Mapping[Hashable, Sequence[int]], resamples: int) -> Estimate:

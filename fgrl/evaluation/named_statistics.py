@@ -63,10 +63,15 @@ def fleiss_kappa(draws: Any, rows: Any, place: Any) -> Any:
     def kappa(agreeing: float, items: float, *votes: float) -> float:
         if not items:
             return math.nan
-        chance = math.fsum((count / math.fsum(votes)) ** 2 for count in votes)
+        chance = agreement_by_chance(votes)
         return math.nan if chance == 1 else (agreeing / items - chance) / (1 - chance)
 
     return np.array([kappa(*sums) for sums in (draws @ rows).tolist()])
+
+
+def agreement_by_chance(votes: Sequence[float]) -> float:
+    """Return how often two draws of all votes are the same."""
+    return math.fsum((count / math.fsum(votes)) ** 2 for count in votes)
 
 
 def bleu(draws: Any, rows: Any, place: Any, max_ngram: int) -> Any:

@@ -92,19 +92,7 @@ def numbers(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
 def shares(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
     """Return shares of the tokens of all responses: `precision` is undefined where none is relevant, `recall` where
     none is marked, `f1`
-    where none is either.
-    """
-    return {
-        "precision": share(graded, threshold, (1, 0, 0), (0, 1, 0)),
-        "recall": share(graded, threshold, (1, 0, 0), (0, 0, 1)),
-        "f1": share(graded, threshold, (2, 0, 0), (0, 1, 1)),
-        "auc": area(graded),
-    }
-
-
-def share(graded: Sequence[Graded], threshold: float, top: Sequence[float], bottom: Sequence[float]) -> Measured:
-    """Return a part over a whole: sums of the counts of tokens (both, relevant, marked), times `top` and `bottom`;
-    responses without weights are left out.
+    where none is either; responses without weights are left out.
     """
     rows: list[tuple[float, ...] | None] = []
     for row in graded:
@@ -113,10 +101,8 @@ def share(graded: Sequence[Graded], threshold: float, top: Sequence[float], bott
             continue
         relevant = [weight > threshold for weight in row.weight]
         both = sum(above and marked for above, marked in zip(relevant, row.marked, strict=True))
-        rows.append((float(both), float(sum(relevant)), float(sum(row.marked))))
-
-    prompts = [row.prompt for row in graded]
-    return statistics.of_sums(rows, prompts, parameters={"top": top, "bottom": bottom})
+        rows.append((both, sum(relevant), sum(row.marked)))
+    return statistics.overlaps(rows, [row.prompt for row in graded]) | {"auc": area(graded)}
 
 
 def area(graded: Sequence[Graded]) -> Measured:

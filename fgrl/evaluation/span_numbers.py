@@ -67,29 +67,16 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
     that covers no unit.
     """
 
-    def share(
-        counts: Callable[[GradedResponse], Sequence[float]],
-        top: Sequence[float] = (1, 0),
-        bottom: Sequence[float] = (0, 1),
-    ) -> Measured:
-        known = [None if row is None else counts(row) for row in rows]
-        return statistics.of_sums(known, prompts, parameters={"top": top, "bottom": bottom})
+    def share(counts: Callable[[GradedResponse], Sequence[float]]) -> Measured:
+        return statistics.of_sums([None if row is None else counts(row) for row in rows], prompts)
 
     numbers: dict[str, Measured] = {}
     for label in labels:
-
-        def counts(row: GradedResponse, label: str = label) -> Sequence[float]:
-            left, right = ([own == label for own in side] for side in (row.left, row.right))
-            return (sum(a and b for a, b in zip(left, right, strict=True)), sum(right), sum(left))
-
         runs = [None if row is None else run_overlap(row, label) for row in rows]
-        numbers |= {
-            f"{label}_run_overlap": statistics.weighted_mean(runs, prompts),
-            f"{label}_precision": share(counts, (1, 0, 0), (0, 1, 0)),
-            f"{label}_recall": share(counts, (1, 0, 0), (0, 0, 1)),
-            f"{label}_f1": share(counts, (2, 0, 0), (0, 1, 1)),
-            f"{label}_overlap_index": share(counts, (1, 0, 0), (-1, 1, 1)),
-        }
+        numbers[f"{label}_run_overlap"] = statistics.weighted_mean(runs, prompts)
+        known = [None if row is None else counts(row, label) for row in rows]
+        overlaps = statistics.overlaps(known, prompts, list(statistics.OVERLAPS))
+        numbers |= {f"{label}_{name}": number for name, number in overlaps.items()}
     numbers["neutral"] = share(lambda row: neutral(row.right))
     numbers["left_neutral"] = share(lambda row: neutral(row.left))
     for name, side in (("marked", "right"), ("left_marked", "left"), ("length", None)):
@@ -98,6 +85,12 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
     numbers["missing"] = statistics.weighted_mean([float(row is None) for row in rows], prompts)
     numbers["uncovered"] = share(lambda row: (row.uncovered, len(row.right_spans)))
     return numbers
+
+
+def counts(row: GradedResponse, label: str) -> tuple[int, int, int]:
+    """Return how many units have the label on both sides, on the right, on the left."""
+    left, right = ([own == label for own in side] for side in (row.left, row.right))
+    return sum(a and b for a, b in zip(left, right, strict=True)), sum(right), sum(left)
 
 
 def run_overlap(row: GradedResponse, label: str) -> float:

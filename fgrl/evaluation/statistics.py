@@ -192,6 +192,25 @@ def of_sums(
     return measured if value_of(measured) is not None else replace(measured, missing="undefined on all the data")
 
 
+OVERLAPS = {
+    "precision": ((1, 0, 0), (0, 1, 0)),
+    "recall": ((1, 0, 0), (0, 0, 1)),
+    "f1": ((2, 0, 0), (0, 1, 1)),
+    "overlap_index": ((1, 0, 0), (-1, 1, 1)),
+}
+"""Numbers of what is in both of two sets, as quotients of weighted sums of counts: in both, in the first, in the second."""
+
+
+def overlaps(
+    rows: Sequence[Sequence[float] | None],
+    clusters: Sequence[Hashable],
+    names: Sequence[str] = ("precision", "recall", "f1"),
+) -> dict[str, Measured]:
+    """Return numbers of `OVERLAPS`. rows: the three counts; the first set is graded, the second what it should be."""
+    weights = ((name, *OVERLAPS[name]) for name in names)
+    return {name: of_sums(rows, clusters, parameters={"top": top, "bottom": bottom}) for name, top, bottom in weights}
+
+
 def of_values(
     values: Sequence[float], clusters: Sequence[Hashable], every: Sequence[Hashable], of: str, missing: str
 ) -> Measured:

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.observations import Observations, Observed
-from fgrl.results.comparing import compare
+from fgrl.evaluation.statistics import weighted_mean
+from fgrl.results.comparing import Difference, Measurement, compare, row_difference
 from fgrl.results.evaluations import Evaluation
+from fgrl.results.paper_table import cell_of, mark_best
 
 SETTINGS: dict[str, Any] = {
     "name": "evaluate",
@@ -73,3 +76,61 @@ def test_only_numbers_of_equal_settings_are_subtracted(path: str, value: Any, re
         assert all(note.endswith(f"no difference is taken: {said}") for note in notes)
         assert bool(notes) == (one.number in refused)
         assert set(one.recipes) == {"a", "b"}, "its numbers are shown"
+
+
+def rated(model: str, opponents: dict[str, str], values: list[float]) -> Evaluation:
+    """One model's number, which depends on its opponents' answers."""
+    number = weighted_mean(values, [str(place) for place in range(len(values))])
+    made = Evaluation({"metrics": {"elo": {model: {"rating": {"mean": 1.0}}}}, "observations": "sha256"})
+    observed = Observed({model: {"rating": number}}, {"resamples": 100}, alike={model: opponents})
+    made.observed = Observations({"elo": observed}, {"0": "digest"})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("opponents", "said"),
+    [
+        ({"answers of sft": "1", "answers of rival": "2"}, ""),
+        ({"answers of base": "1", "answers of rival": "2"}, ""),  # by another name
+        ({"answers of sft": "1", "answers of rival": "3"}, "the answers of rival are others"),
+        ({"answers of sft": "1"}, "the answers of rival are others"),
+    ],
+)
+def test_ratings_are_subtracted_only_where_the_opponents_said_the_same(opponents: dict[str, str], said: str) -> None:
+    name = NumberName("elo", "rating")
+    one = rated("a", {"answers of sft": "1", "answers of rival": "2"}, [1.0, 2.0, 4.0])
+    other = rated("b", opponents, [0.0, 2.0, 3.0])
+    found = row_difference(Measurement({"0": one}, name, "a"), Measurement({"0": other}, name, "b"))
+    if said:
+        assert found == f"they are not measured in the same way: {said}"
+        return
+    assert isinstance(found, Difference)
+    assert found.over_prompts is not None
+    assert found.over_prompts.mean == pytest.approx(2 / 3)
+
+
+def test_two_models_of_one_evaluation_are_measured_alike() -> None:
+    name, own = NumberName("elo", "rating"), rated("a", {"answers of b": "2"}, [1.0, 2.0])
+    second = rated("b", {"answers of a": "1"}, [1.0, 1.0]).observed.metrics["elo"]
+    first = own.observed.metrics["elo"]
+    both = Observed({**first.numbers, **second.numbers}, {"resamples": 100}, alike={**first.alike, **second.alike})
+    own.observed = Observations({"elo": both}, {"0": "digest"})
+    own.report["metrics"]["elo"]["b"] = {"rating": {"mean": 1.0}}
+    found = row_difference(Measurement({"0": own}, name, "a"), Measurement({"0": own}, name, "b"))
+    assert isinstance(found, Difference)
+    assert found.over_prompts is not None
+    assert found.over_prompts.mean == pytest.approx(0.5)
+
+
+def test_why_no_row_is_the_best_names_the_missing_observations() -> None:
+    """One seed without observations has no interval at all."""
+    name = NumberName("own", "n")
+    rows = {
+        row: Measurement(
+            {"0": Evaluation({"metrics": {"own": {"a": {"n": {"mean": mean}}}}, "observations": None})}, name, "a"
+        )
+        for row, mean in (("first", 1.0), ("second", 2.0))
+    }
+    cells = {row: cell_of(measured, 1.0) for row, measured in rows.items()}
+    reason = "no observations: the metric returns finished numbers"
+    assert mark_best(cells, rows, "higher") == f"no paired interval of second and first: {reason}"

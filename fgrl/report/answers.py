@@ -6,13 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from markupsafe import Markup
-
 from fgrl.evaluation.answer import Answer
-from fgrl.report.drawing import Drawing, Scale, scale
+from fgrl.report.drawing import Drawing, Exchange, Scale, ShownAnswer, scales_of
 from fgrl.report.escaping import long, turns
 from fgrl.report.marked_tokens import PASSES, VERDICTS, MarkedTokens
-from fgrl.results.text import TOTAL, number, reward_facts
+from fgrl.results.text import OF_RESPONSE, TOTAL, number, reward_facts
 
 MOST_PROMPTS = 24
 """The first ones."""
@@ -22,51 +20,13 @@ MOST_REWARDS = 3
 
 
 @dataclass
-class ShownAnswer:
-    """An answer as the page shows it."""
-
-    model: str
-    drawing: Drawing | None = None
-    """None: the model has no answer to this prompt."""
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    sums: list[str] = field(default_factory=list)
-    """Total of the token rewards, one for each reward; empty where no token has one."""
-    warnings: list[str] = field(default_factory=list)
-    later: list[tuple[str, Markup]] = field(default_factory=list)
-    """(role, text) of what followed in the conversation."""
-    verdicts: list[tuple[str, str]] = field(default_factory=list)
-    """(class of the stylesheet, words) of the verdicts on whether it passes."""
-
-
-@dataclass
-class Exchange:
-    """A prompt with one answer of every model."""
-
-    id: str
-    turns: list[tuple[str, Markup]]
-    """(role, text); the role is "" when the prompt is plain text."""
-    answers: list[ShownAnswer]
-    is_first: bool = True
-    """Among the first prompts of the file; the others are shown because of their rank."""
-    ranks: dict[str, int] = field(default_factory=dict)
-    """Place in each order other than the file's."""
-
-    @property
-    def classes(self) -> str:
-        """Classes of the stylesheet, which orders the exchanges."""
-        places = (f"{order}-{place}" for order, place in self.ranks.items())
-        return " ".join(["exchange", *([] if self.is_first else ["extra"]), *places])
-
-
-@dataclass
 class Answers:
     """The part of an evaluation's `answers.jsonl` that the page shows."""
 
     exchanges: list[Exchange]
     models: list[str]
-    scales: list[Scale]
-    """One for each reward; empty without rewards."""
-    segment_scales: list[Scale]
+    scales: list[tuple[Scale, Scale]]
+    """Of tokens and of segments, for each reward; empty without rewards."""
     prompts: int
     """Number of prompts; `exchanges` has the first of them."""
     more_rewards: list[str] = field(default_factory=list)
@@ -106,27 +66,19 @@ def answers_section(answers: Iterable[Answer], baseline: str = "") -> Answers:
     every = [answer for _, by_model in shown for answer in by_model.values()]
     rewards = list(dict.fromkeys(name for answer in every for name in answer.token_rewards))
     drawn, rest = rewards[:MOST_REWARDS], rewards[MOST_REWARDS:]
-    scales, segment_scales = [], []
-    for reward in drawn:
-        tokens, segments = scales_of(every, reward)
-        scales.append(tokens)
-        segment_scales.append(segments)
+    items = {reward: [MarkedTokens.of(answer, reward) for answer in every] for reward in drawn}
+    # the sign of a critic's labels has a meaning
+    scales = [scales_of(name, own, any(name in each.annotations for each in every)) for name, own in items.items()]
     places = {name: {id: n for n, id in enumerate(id for id in ids if id in shown_ids)} for name, ids in ranked.items()}
-    exchanges = [
-        Exchange(
-            id=id,
-            turns=turns(next(iter(by_model.values())).sample.prompt),
-            answers=[_answer(model, by_model.get(model), scales, segment_scales) for model in order],
-            is_first=id in first,
-            ranks={name: own[id] for name, own in places.items()},
-        )
-        for id, by_model in shown
-    ]
-    items = [MarkedTokens.of(answer, reward) for answer in every for reward in drawn]
-    segmented = any(segment >= 0 for item in items for segment in item.segments or [])
+    exchanges = []
+    for id, by_model in shown:
+        made = [_answer(model, by_model.get(model), scales) for model in order]
+        asked = turns(next(iter(by_model.values())).sample.prompt)
+        exchanges.append(Exchange(asked, made, id, id in first, {name: own[id] for name, own in places.items()}))
+    segmented = any(segment >= 0 for own in items.values() for item in own for segment in item.segments or [])
     orders = [(name, words) for name, words in ORDERS.items() if name in ranked]
     marked = any(any(answer.violations.values()) for answer in every)
-    return Answers(exchanges, order, scales, segment_scales, len(prompts), rest, segmented, orders, ordered_by, marked)
+    return Answers(exchanges, order, scales, len(prompts), rest, segmented, orders, ordered_by, marked)
 
 
 def _ranked(prompts: Mapping[str, Mapping[str, Answer]], order: Sequence[str]) -> tuple[dict[str, list[str]], str]:
@@ -193,30 +145,19 @@ def _verdicts(answer: Answer) -> dict[str, bool | None]:
     return decided
 
 
-def scales_of(answers: Sequence[Answer], reward: str, around_zero: bool = False) -> tuple[Scale, Scale]:
-    """Return the colours of a reward's tokens and of its segments. The sign of a critic's labels has a meaning."""
-    items = [MarkedTokens.of(answer, reward) for answer in answers]
-    labels = around_zero or any(reward in answer.annotations for answer in answers)
-    values = [value for item in items for value in item.values or [] if value is not None]
-    sums = [total for item in items for total in item.sums().values()]
-    return scale(reward, values, around_zero=labels), scale(reward, sums, around_zero=labels)
-
-
-def _answer(model: str, answer: Answer | None, scales: Sequence[Scale], segment_scales: Sequence[Scale]) -> ShownAnswer:
+def _answer(model: str, answer: Answer | None, scales: Sequence[tuple[Scale, Scale]]) -> ShownAnswer:
     if answer is None:
         return ShownAnswer(model)
     size = ("tokens", answer.n_tokens) if answer.tokens else ("characters", len(answer.text))
     whole = {"logp": answer.logp, "ref logp": answer.ref_logp, "kl": answer.kl}
-    drawn = {tint.reward for tint in scales}
-    whole |= {f"response reward ({name})": value for name, value in answer.rewards.items() if name not in drawn}
+    names = [tint.reward for tint, _segments in scales]
+    whole |= {f"response reward ({name})": value for name, value in answer.rewards.items() if name not in names}
     facts = [(name, number(value)) for name, value in (size, *whole.items()) if value is not None]
     sums = []
-    for tint in scales:
-        shown = dict(reward_facts(answer.rewards.get(tint.reward), answer.token_rewards.get(tint.reward, [])))
+    for name in names:
+        shown = dict(reward_facts(answer.rewards.get(name), answer.token_rewards.get(name, [])))
         sums.append(shown.get(TOTAL, ""))
-        if "response reward" in shown:
-            facts.append((f"response reward ({tint.reward})", shown["response reward"]))
-    items = [MarkedTokens.of(answer, tint.reward) for tint in scales] or [MarkedTokens.of(answer)]
+        facts += [(f"{OF_RESPONSE} ({name})", shown[OF_RESPONSE])] if OF_RESPONSE in shown else []
     warnings = [] if answer.text.strip() else ["empty"]
     if answer.response.finished is False:
         warnings.append("cut off")
@@ -226,5 +167,5 @@ def _answer(model: str, answer: Answer | None, scales: Sequence[Scale], segment_
         for role, text in (("user", turn.question), ("assistant", turn.response.text))
     ]
     verdicts = [(VERDICTS[passed][0], f"{PASSES[passed]} {name}") for name, passed in _verdicts(answer).items()]
-    drawing = Drawing.of(items, list(zip(scales, segment_scales, strict=True)) or [(None, None)])
-    return ShownAnswer(model, drawing, facts, sums, warnings, later, verdicts)
+    drawing = Drawing.of([MarkedTokens.of(answer, name) for name in names or [""]], scales or [(None, None)])
+    return ShownAnswer(model, drawing, facts, sums, warnings, verdicts, later=later)

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from fgrl.evaluation.answer import Answer, Attribution
 from fgrl.report.answers import MOST_REWARDS
-from fgrl.report.drawing import MOST_TOKENS, Scale, draw
+from fgrl.report.drawing import MOST_TOKENS, Drawing, Scale, ShownAnswer, draw
 from fgrl.report.escaping import long, turns
 from fgrl.report.marked_tokens import VERDICTS, MarkedTokens
 from fgrl.results.text import number
@@ -37,29 +37,15 @@ SCALES = {
 
 
 @dataclass
-class Case:
-    """An answer under a criterion."""
-
-    model: str
-    kind: str
-    verdict: str
-    warnings: list[str]
-    drawing: Markup
-    drawn: int
-    """Number of tokens that are drawn."""
-    note: str
-
-
-@dataclass
 class RewardCases:
     """The answers under a criterion of one reward."""
 
     reward: str
     tally: str
-    kept: Case | None
-    broken: Case | None
-    missing: Case | None
-    """Only where no verdict is known."""
+    answers: list[ShownAnswer | str]
+    """One that satisfies the criterion and one that violates it, or words where there is none; one without a verdict
+    where no verdict is known.
+    """
 
 
 @dataclass
@@ -126,8 +112,9 @@ def criteria_section(answers: Iterable[Answer], baseline: str = "") -> Attributi
         if size >= MOST_DRAWN:
             break
         prompts.append(_prompt(sorted(by_prompt[id], key=lambda answer: answer.model != baseline), drawn))
-        rows = [row for criterion in prompts[-1].criteria for row in criterion.rows]
-        size += sum(case.drawn for row in rows for case in (row.kept, row.broken, row.missing) if case)
+        drawn_of = [row.answers for criterion in prompts[-1].criteria for row in criterion.rows]
+        longest = max(min(len(answer.tokens), MOST_TOKENS) for answer in by_prompt[id])
+        size += longest * sum(isinstance(answer, ShownAnswer) for answers in drawn_of for answer in answers)
     return Attributions(prompts, len(by_prompt), drawn, more)
 
 
@@ -153,13 +140,14 @@ def _criterion(answers: Sequence[Answer], rewards: Sequence[str], place: int) ->
 
 
 def _row(reward: str, cases: Sequence[tuple[Answer, Attribution]]) -> RewardCases:
-    def first(kept: bool | None) -> Case | None:
+    def first(kept: bool | None) -> ShownAnswer | None:
         fitting = [case for case in cases if case[1].kept is kept]
         fitting.sort(key=lambda case: (case[1].relevance is None, not case[0].text.strip()))
         return _case(*fitting[0]) if fitting else None
 
     kept, broken = first(True), first(False)
-    return RewardCases(reward, _tally(cases), kept, broken, None if kept or broken else first(None))
+    sides: list[ShownAnswer | str | None] = [kept or "No answer keeps it.", broken or "No answer breaks it."]
+    return RewardCases(reward, _tally(cases), [side for side in (sides if kept or broken else [first(None)]) if side])
 
 
 def _tally(cases: Sequence[tuple[Answer, Attribution]]) -> str:
@@ -175,7 +163,7 @@ def _tally(cases: Sequence[tuple[Answer, Attribution]]) -> str:
     return text + (f"; {missing} verdict{'s are' if missing > 1 else ' is'} missing" if missing and parts else "")
 
 
-def _case(answer: Answer, criterion: Attribution) -> Case:
+def _case(answer: Answer, criterion: Attribution) -> ShownAnswer:
     kept, relevance, count = criterion.kept, criterion.relevance, len(answer.tokens)
     if relevance is None:
         note = (
@@ -194,7 +182,7 @@ def _case(answer: Answer, criterion: Attribution) -> Case:
     start = first_drawn(relevance or [])
     warnings = [] if answer.text.strip() else ["empty"]
     drawing = draw(item, None if kept is None else SCALES[kept], start=start)
-    return Case(answer.model, *VERDICTS[kept], warnings, drawing, min(count - start, MOST_TOKENS), note)
+    return ShownAnswer(answer.model, Drawing([drawing], []), warnings=warnings, verdicts=[VERDICTS[kept]], notes=[note])
 
 
 def first_drawn(relevance: Sequence[float]) -> int:

@@ -78,6 +78,13 @@ def scale(reward: str, values: Sequence[float], *, around_zero: bool = False) ->
     return Scale(reward, middle, reach if reach > 0 else 1.0, why)
 
 
+def scales_of(reward: str, items: Sequence[MarkedTokens], around_zero: bool) -> tuple[Scale, Scale]:
+    """Return the colours of the tokens and of the segments of some answers."""
+    values = [value for item in items for value in item.values or [] if value is not None]
+    sums = [total for item in items for total in item.sums().values()]
+    return scale(reward, values, around_zero=around_zero), scale(reward, sums, around_zero=around_zero)
+
+
 def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, math.floor(share * len(ordered)))]
 
@@ -125,6 +132,49 @@ class Drawing:
         """items: the same answer with one number each; scales: of the tokens and of the segments of each."""
         marked, spans = listed(items[0], chain)
         return cls([draw(item, *pair, spans) for item, pair in zip(items, scales, strict=True)], marked)
+
+
+@dataclass
+class ShownAnswer:
+    """An answer as a page shows it."""
+
+    title: str
+    drawing: Drawing | None = None
+    """None: the model has no answer to this prompt."""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    sums: list[str] = field(default_factory=list)
+    """Total of the token rewards, one for each reward; empty where no token has one."""
+    warnings: list[str] = field(default_factory=list)
+    verdicts: list[tuple[str, str]] = field(default_factory=list)
+    """(class of the stylesheet, words)."""
+    notes: list[str] = field(default_factory=list)
+    """What is not shown of it."""
+    later: list[tuple[str, Markup]] = field(default_factory=list)
+    """(role, text) of what followed in the conversation."""
+
+
+@dataclass
+class Exchange:
+    """A prompt with answers."""
+
+    turns: list[tuple[str, Markup]]
+    """(role, text); the role is "" when the prompt is plain text."""
+    answers: list[ShownAnswer]
+    id: str = ""
+    is_first: bool = True
+    """Among the first prompts of the file; the others are shown because of their rank."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Place in each order other than the file's."""
+    comparisons: list[tuple[str, Markup | None]] = field(default_factory=list)
+    """Comparisons of the answers in words, with the reason."""
+    more: int = 0
+    """Annotated answers that are not shown."""
+
+    @property
+    def classes(self) -> str:
+        """Classes of the stylesheet, which orders the exchanges."""
+        places = (f"{order}-{place}" for order, place in self.ranks.items())
+        return " ".join(["exchange", *([] if self.is_first else ["extra"]), *places])
 
 
 def listed(item: MarkedTokens, chain: bool = False) -> tuple[list[ShownAnnotation], list[Span]]:

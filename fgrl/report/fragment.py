@@ -15,7 +15,6 @@ from markupsafe import Markup
 
 from fgrl.evaluation.answer import Answer
 from fgrl.report import drawing, escaping, templates, terminal
-from fgrl.report.answers import scales_of
 from fgrl.report.marked_tokens import VERDICTS, MarkedTokens
 from fgrl.visible import visible
 
@@ -52,8 +51,9 @@ def html(
     """
     item = MarkedTokens.of(answer, values, what=what)
     item.annotations = [marked for marked in item.annotations if marked[0] == values]
-    scale, segment_scale = scales_of([answer], values, around_zero) if values else (None, None)
-    shown = drawing.Drawing.of([item], [(scale, segment_scale)])
+    signed = around_zero or values in answer.annotations
+    scale, segments = drawing.scales_of(values, [item], signed) if values else (None, None)
+    shown = drawing.Drawing.of([item], [(scale, segments)])
     page = _template().render(
         css=Markup(RULES + _colours()),
         turns=escaping.turns(answer.sample.prompt),

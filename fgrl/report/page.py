@@ -22,10 +22,11 @@ from fgrl.kinds import Meaning
 from fgrl.modules import stored_rollouts
 from fgrl.modules.stored_rollouts import CREDIT, ROLLOUTS, CreditedResponse, StoredRollout
 from fgrl.report import attribution, overview, plots, templates
-from fgrl.report.annotated import AnnotatedSample, annotated_section
+from fgrl.report.annotated import annotated_section
 from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, ORDERS, Answers, answers_section
 from fgrl.report.attribution import Attributions
 from fgrl.report.chains import ShownChain, chains_section
+from fgrl.report.drawing import Exchange
 from fgrl.report.elo_tables import ShownElo, elo_section
 from fgrl.report.escaping import render
 from fgrl.report.rollouts import Credit, StoredRollouts, credit_section, rollouts_section
@@ -134,7 +135,7 @@ class View:
     """By stage."""
     ratings: list[tuple[str, ShownElo]] = field(default_factory=list)
     """Elo tables by stage."""
-    annotated: list[tuple[str, list[AnnotatedSample]]] = field(default_factory=list)
+    annotated: list[tuple[str, list[Exchange]]] = field(default_factory=list)
     """By stage."""
     chains: list[tuple[str, list[ShownChain]]] = field(default_factory=list)
     """By stage."""

@@ -56,25 +56,6 @@ HALF_LIFE = 30
 """The moving average forgets half in this fraction (1/30) of the curve."""
 MOST_SERIES = len(DASHES)
 """Series in one plot, each with its own colour and dashes."""
-
-
-CLASSES = (
-    "axis",
-    "grid",
-    "main",
-    "raw",
-    "band",
-    "dots",
-    "broken",
-    "floor",
-    "bin",
-    "unused",
-    "cell",
-    "best",
-    "setting",
-    "tick",
-)
-"""Names of artists (`gid`) that become classes of their elements."""
 VARIABLES = {colour: name for name, colour in STAND_INS.items()}
 _NAMED, _FRACTION = re.compile("#0000[0-9a-f]{2}"), re.compile(r"\d+\.\d+")
 
@@ -152,7 +133,7 @@ def _cleaned(root: ElementTree.Element, width: float, height: float, label: str)
         for name, value in given.items():
             if name in ("d", "x", "y", "transform") and not value.startswith("rotate(-0 "):
                 each.set(name, " ".join(_FRACTION.sub(lambda found: f"{float(found[0]):.1f}", value).split()))
-        if each.tag == "g" and given.get("id", "") in CLASSES:
+        if re.fullmatch("[a-z]+", given.get("id", "")):  # named here; matplotlib's own have numbers
             each.set("class", given["id"])
         if each.tag != "text":
             each.text = None

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from markupsafe import Markup
-
 from fgrl.modules.stored_rollouts import SIDES, CreditedResponse, StoredRollout
-from fgrl.report.drawing import Drawing, Scale, scale
+from fgrl.report.drawing import Drawing, Exchange, Scale, ShownAnswer, scales_of
 from fgrl.report.escaping import turns
 from fgrl.report.marked_tokens import MarkedTokens
 from fgrl.results.text import number, reward_facts
@@ -21,23 +19,6 @@ MOST_ROLLOUTS = 16
 """Per iteration, and of an offline training."""
 MOST_COLUMNS = 8
 """Numbers of a token besides reward and advantage."""
-
-
-@dataclass
-class ShownRollout:
-    """A stored response with its rewards and advantages, as the page shows it."""
-
-    title: str
-    """Which response of a pair it is; "" for one that stands alone."""
-    turns: list[tuple[str, Markup]]
-    """The prompt; empty where it is that of the response before."""
-    facts: list[tuple[str, str]]
-    warnings: list[str]
-    drawing: Drawing
-    not_stored: int
-    """Tokens that are not in the file."""
-    spans_not_stored: int = 0
-    """Marked passages that are not in the file."""
 
 
 @dataclass
@@ -67,15 +48,14 @@ class Numbers:
             + ([_only(response, ADVANTAGE, getattr(response, "advantages", None))] if trained else [])
             for response in responses
         ]
-        scales = []
-        for place, name in enumerate(names):
-            signed = any(name in response.annotations for response in responses) or (
-                trained and place == len(names) - 1
+        last = len(names) - 1
+        scales = [
+            scales_of(
+                name, [response[place] for response in items],
+                any(name in each.annotations for each in responses) or (trained and place == last),
             )
-            own = [response[place] for response in items]
-            values = [value for item in own for value in item.values or [] if value is not None]
-            sums = [total for item in own for total in item.sums().values()]
-            scales.append((scale(name, values, around_zero=signed), scale(name, sums)))
+            for place, name in enumerate(names)
+        ]  # fmt: skip
         return cls(labels, scales, items, columns[MOST_COLUMNS:])
 
     def drawing(self, response: CreditedResponse, place: int) -> Drawing:
@@ -87,7 +67,7 @@ class Numbers:
 class Credit:
     """The part of an offline training's `credit.jsonl` that the page shows."""
 
-    responses: list[ShownRollout]
+    exchanges: list[Exchange]
     numbers: Numbers
 
 
@@ -98,7 +78,7 @@ class Iteration:
     number: int
     place: str
     """"first", "middle" or "last" ("newest" while the training goes on)."""
-    rollouts: list[ShownRollout]
+    exchanges: list[Exchange]
 
 
 @dataclass
@@ -136,16 +116,22 @@ def credit_section(stored: Iterable[CreditedResponse]) -> Credit | None:
     """Return the stored responses of an offline training; None when there are none."""
     every = list(islice(stored, MOST_ROLLOUTS))
     numbers = Numbers.of(every, trained=False)
-    shown = [
-        ShownRollout(
-            response.model if response.model in SIDES else "",
-            [] if response.model == SIDES[1] else turns(response.sample.prompt),
-            [("tokens", number(len(response.tokens) + response.tokens_left_out))],
-            [], numbers.drawing(response, place), response.tokens_left_out,
-        )
-        for place, response in enumerate(every)
-    ]  # fmt: skip
+    shown: list[Exchange] = []
+    for place, response in enumerate(every):
+        facts = [("tokens", number(len(response.tokens) + response.tokens_left_out))]
+        title = response.model if response.model in SIDES else ""
+        answer = ShownAnswer(title, numbers.drawing(response, place), facts, notes=_left_out(response.tokens_left_out))
+        if title == SIDES[1] and shown:
+            shown[-1].answers.append(answer)
+        else:
+            shown.append(Exchange(turns(response.sample.prompt), [answer]))
     return Credit(shown, numbers) if every else None
+
+
+def _left_out(tokens: int, spans: int = 0) -> list[str]:
+    """Return what the file does not have of a response."""
+    notes = [f"The last {tokens} tokens of the response are not stored."] if tokens else []
+    return [*notes, *([f"{spans} marked passages of the response are not stored."] if spans else [])]
 
 
 def _only(response: CreditedResponse, name: str, values: list[float | None] | None) -> MarkedTokens:
@@ -154,7 +140,7 @@ def _only(response: CreditedResponse, name: str, values: list[float | None] | No
     return MarkedTokens.of(response.model_copy(update=held), name, what=name)
 
 
-def _shown(rollout: StoredRollout, drawing: Drawing) -> ShownRollout:
+def _shown(rollout: StoredRollout, drawing: Drawing) -> Exchange:
     response, score = rollout.response, rollout.response.score
     facts = [] if rollout.token_rewards else reward_facts(score, ())
     for name, values in rollout.token_rewards.items():
@@ -170,6 +156,5 @@ def _shown(rollout: StoredRollout, drawing: Drawing) -> ShownRollout:
         warnings.append("the algorithm left the response out of training")
     if response.finished is False:
         warnings.append("cut off")
-    return ShownRollout(
-        "", turns(rollout.sample.prompt), facts, warnings, drawing, rollout.tokens_left_out, rollout.spans_left_out
-    )  # fmt: skip
+    notes = _left_out(rollout.tokens_left_out, rollout.spans_left_out)
+    return Exchange(turns(rollout.sample.prompt), [ShownAnswer("", drawing, facts, warnings=warnings, notes=notes)])

@@ -138,7 +138,7 @@ def _drawings(item: MarkedTokens, colours: bool) -> Iterable[Text]:
     for criterion in item.criteria:
         yield _criterion(item, criterion, colours)
     if item.criteria and colours:
-        yield _relevance_legend()
+        yield _ramp("0", HIGH, "1  kept   ") + _ramp("0", LOW, "1  broken   relevance of a token")
 
 
 def _tokens(item: MarkedTokens, reach: float, colours: bool, *, chat: bool = False) -> Text:
@@ -235,16 +235,6 @@ def _marks(item: MarkedTokens) -> Iterable[Text]:
             yield rich_text.Text("nothing is marked", "dim")
 
 
-def _relevance_legend() -> Text:
-    result = rich_text.Text()
-    for side, verdict in ((HIGH, "kept"), (LOW, "broken")):
-        result.append("0 ", "dim")
-        for colour in side:
-            result.append("  ", f"on {colour}")
-        result.append(f" 1  {verdict}   ", "dim")
-    return result.append("relevance of a token", "dim")
-
-
 def _sign(value: float) -> str:
     return PLUS if value > 0 else MINUS if value < 0 else ""
 
@@ -256,11 +246,13 @@ def _heat(value: float, reach: float) -> str:
 
 
 def _legend(reach: float) -> Text:
-    result = rich_text.Text()
-    result.append(f"{signed(-reach, 2)} ", "dim")
-    for colour in (*reversed(LOW), MIDDLE, *HIGH):
-        result.append("  ", f"on {colour}")
-    return result.append(f" {signed(reach, 2)}  reward of a token", "dim")
+    return _ramp(signed(-reach, 2), (*reversed(LOW), MIDDLE, *HIGH), f"{signed(reach, 2)}  reward of a token")
+
+
+def _ramp(start: str, colours: Sequence[str], end: str) -> Text:
+    """Return colours in a row between words."""
+    steps = [("  ", f"on {colour}") for colour in colours]
+    return rich_text.Text.assemble((f"{start} ", "dim"), *steps, (f" {end}", "dim"))
 
 
 def _runs(item: MarkedTokens) -> Iterable[tuple[tuple[str, int | None], list[int]]]:

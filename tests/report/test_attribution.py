@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from fgrl import rollouts
 from fgrl.evaluation.answer import Answer
 from fgrl.report.attribution import BEFORE, MOST_CRITERIA, MOST_PROMPTS, criteria_section, first_drawn
-from fgrl.report.drawing import MOST_TOKENS, Piece, pieces
+from fgrl.report.drawing import MOST_TOKENS, Piece, ShownAnswer, pieces
 from fgrl.report.marked_tokens import MarkedTokens
 from fgrl.types import Response, Sample
 
@@ -112,7 +112,7 @@ def test_what_is_missing_beside_what_is_known(run: Path) -> None:
     ]
     section, words = shown(run, rows)
     assert [said for said, _ in cases(section)] == ["✓ kept", "✗ broken", "? missing", "✗ broken", "✓ kept"]
-    assert "✗ broken policy empty" in words
+    assert "policy ✗ broken empty" in words
     assert "no verdict is known" in words
     assert "There is no verdict that could depend on tokens." in words
     assert "Which tokens the verdict depends on is not known." in words
@@ -182,10 +182,12 @@ def test_an_answer_with_text_and_relevance_is_drawn_before_others() -> None:
     found = criteria_section(map(Answer.model_validate, rows), "sft")
     assert found
     row = found.prompts[0].criteria[0].rows[0]
-    assert row.broken
-    assert row.broken.model == "policy"
-    assert row.broken.drawing.startswith('<i class="t " title="token 1 of 2 · relevance 0">z</i>')
-    assert row.kept is None
+    kept, broken = row.answers
+    assert kept == "No answer keeps it."
+    assert isinstance(broken, ShownAnswer)
+    assert broken.drawing
+    assert broken.title == "policy"
+    assert broken.drawing.layers[0].startswith('<i class="t " title="token 1 of 2 · relevance 0">z</i>')
 
 
 # -- characters and tokens ---------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_where_the_sign_has_a_meaning_zero_is_neutral() -> None:
     constant = section_of([line(rewards=[-0.5, -0.5, None])])
     assert constant is not None
     assert constant.numbers.scales[0][0].level(-0.5) == "n5", "values that do not differ are not neutral"
-    assert [len(iteration.rollouts) for iteration in plain.iterations] == [MOST_ROLLOUTS]
+    assert [len(iteration.exchanges) for iteration in plain.iterations] == [MOST_ROLLOUTS]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from fgrl.evaluation.attributing import attributions
 from fgrl.kinds import Stage, Verifier
 from fgrl.recipe import know_components
 from fgrl.report import attribution
+from fgrl.report.drawing import ShownAnswer
 from fgrl.rules.rule import relevant
 from fgrl.types import Criterion, Rewards, Sample, read_jsonl
 
@@ -81,9 +82,12 @@ def test_the_page_draws_what_the_stage_wrote(tmp_path: Path, tiny_model_dir: Pat
     assert found.with_rubric == len(found.prompts) == 2
     rows = [row for prompt in found.prompts for criterion in prompt.criteria for row in criterion.rows]
     assert len(rows) == 5
-    for case in [case for row in rows for case in (row.kept, row.broken) if case]:
-        strong = int(re.match(r"\d+", case.note)[0])  # type: ignore[index]
-        assert (strong > 0) == bool(re.search(r'<i class="t \w+ strong', case.drawing))
+    cases = [case for row in rows for case in row.answers if isinstance(case, ShownAnswer)]
+    assert len(cases) >= len(rows)
+    for case in cases:
+        assert case.drawing
+        strong = int(re.match(r"\d+", case.notes[0])[0])  # type: ignore[index]
+        assert (strong > 0) == bool(re.search(r'<i class="t \w+ strong', case.drawing.layers[0]))
 
 
 def test_a_reward_without_relevance_leaves_verdicts_alone(tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -13,6 +13,7 @@ import time
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,17 @@ def sha256_of_file(path: Path) -> str:
     """Hex digest of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digest_of_file(file: Path) -> str:
+    """sha256 of a file; read again only if its size or one of its times has changed."""
+    status = file.stat()
+    return _digest(str(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _digest(file: str, size: int, modified: int, changed: int) -> str:
+    return sha256_of_file(Path(file))
 
 
 def sha256_of_code(content: bytes) -> str:

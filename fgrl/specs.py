@@ -27,6 +27,8 @@ def check_lengths(max_prompt_tokens: int, max_tokens: int) -> None:
 
 
 # one of them is in the folder of every model: transformers' and fgrl's, peft's, sentence-transformers'
+POLICIES = "policies"
+"""In the product of a training: the models that it kept of steps."""
 MODEL_FILES = ("config.json", "adapter_config.json", "modules.json")
 TEMPLATES = ("chat_template.jinja", "tokenizer_config.json")
 DAY = "%d %b %Y"

@@ -113,10 +113,11 @@ def test_validating_describing_and_walking_sys_modules_load_nothing_heavy(tmp_pa
     code = f"""
 import inspect
 from fgrl import recipe, registry
+from fgrl.recipe import schema
 loaded = recipe.load({str(recipe)!r})
 for stage in loaded.stages.values():
     registry.dump(stage), list(registry.walk(stage))
-recipe.schema()
+schema.schema()
 for kind in registry.kinds():
     for name in registry.names(kind):
         registry.describe(kind, name)

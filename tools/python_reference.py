@@ -31,6 +31,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fgrl.modules.references": ("ReferencedAlgorithm",),
 }
 """Packages, and which of their names; empty: all that they export."""
+ON_DISK = "fgrl.runs."
+"""Package of the classes that read and write the files of runs."""
 
 
 def page() -> str:
@@ -75,6 +77,15 @@ def _owners(cls: type) -> list[type]:
     return [base for base in reversed(cls.__mro__) if base is cls or (_is_ours(base) and base not in shown)]
 
 
+def _properties(cls: type) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield what can be read of a run or a stage: its class is shown, the one on disk below it is not."""
+    for base in _owners(cls):
+        for name, thing in vars(base).items() if base.__module__.startswith(ON_DISK) else ():
+            read = getattr(thing, "fget", None) or getattr(thing, "func", None)
+            if read is not None and read.__doc__ and not name.startswith("_"):
+                yield name, (str(read.__annotations__["return"]), " ".join(read.__doc__.split()))
+
+
 @cache
 def _listed(room: str) -> tuple[str, ...]:
     return tuple(_exported(importlib.import_module(room)))
@@ -87,6 +98,7 @@ def _fields(cls: type) -> Iterator[str]:
         for field, annotation in base.__dict__.get("__annotations__", {}).items()
         if not field.startswith("_") and field != "model_config"
     }
+    fields |= dict(_properties(cls))
     if fields:
         yield from ("| field | type | what it is |", "|---|---|---|")
         yield from (f"| `{field}` | {_cell(f'`{kind}`')} | {_cell(help)} |" for field, (kind, help) in fields.items())
@@ -94,7 +106,8 @@ def _fields(cls: type) -> Iterator[str]:
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:
-    found = {name: thing for base in _owners(cls) for name, thing in vars(base).items() if not name.startswith("_")}
+    owners = [base for base in _owners(cls) if not base.__module__.startswith(ON_DISK)]
+    found = {name: thing for base in owners for name, thing in vars(base).items() if not name.startswith("_")}
     for name, thing in found.items():
         function = getattr(thing, "__func__", thing)
         if inspect.isfunction(function) and function.__module__.startswith("fgrl."):

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import foreign, registry
-from fgrl.recipe import know_components, schema
+from fgrl.recipe import know_components
+from fgrl.recipe.schema import schema
 from fgrl.registry.docstrings import source_file
 
 sys.path.insert(0, str(Path(__file__).parent))

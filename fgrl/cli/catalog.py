@@ -16,6 +16,7 @@ from fgrl.report.text_tables import columns
 
 problems = lazy.load("fgrl.registry.problems")
 recipes = lazy.load("fgrl.recipe")
+schemas = lazy.load("fgrl.recipe.schema")
 registry = lazy.load("fgrl.registry")
 
 LIST = """
@@ -210,4 +211,4 @@ def _show_recipe(path: Path, context: typer.Context, as_json: bool) -> None:
 def schema() -> None:
     """Print the JSON Schema of a recipe, for editors."""
     know(None)
-    emit(recipes.schema())
+    emit(schemas.schema())

@@ -29,7 +29,7 @@ recipes = lazy.load("fgrl.recipe")
 specs = lazy.load("fgrl.specs")
 stage_run = lazy.load("fgrl.pipeline.run")
 terminal = lazy.load("fgrl.report.terminal")
-trained = lazy.load("fgrl.pipeline.trained")
+word_meanings = lazy.load("fgrl.recipe.words")
 
 EXAMPLES = """
 \b
@@ -101,7 +101,8 @@ def _titles(words: Sequence[str]) -> list[str]:
 
 
 def _load(run: Run, word: str, runs: Path, changes: Sequence[str], dtype: str | None) -> Any:
-    base = str(trained.model(word, runs, changes).folder) if trained.names_a_stage(word, runs) else word
+    named = word_meanings.names_a_stage(word, runs)
+    base = str(word_meanings.model(word, runs, changes).model) if named else word
     try:
         spec = specs.ModelSpec(base=base, **({} if dtype is None else {"dtype": dtype}))
     except ValueError as error:  # pydantic's

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fgrl.pipeline.cleaning import Deletions
 cleanings = lazy.load("fgrl.pipeline.cleaning")
-folders = lazy.load("fgrl.pipeline.folders")
+folders = lazy.load("fgrl.runs.folders")
 
 EXAMPLES = """
 \b

@@ -14,9 +14,9 @@ from fgrl.errors import UsageError
 from fgrl.report.text_tables import columns
 
 if TYPE_CHECKING:
-    from fgrl.pipeline.finished import Source
+    from fgrl.recipe.words import Source
     from fgrl.results.curves import Curve
-    from fgrl.results.series import Series
+    from fgrl.runs.series import Series
 plotting = lazy.load("fgrl.report.curve_plot")
 results = lazy.load("fgrl.results.curves")
 
@@ -83,8 +83,9 @@ def _curves(source: Source, metric: str, stages: Sequence[str]) -> tuple[list[Cu
     by_stage: dict[str, dict[int, Series]] = {}
     absent = []
     for seed, finished in source.by_seed().items():
-        if finished.folders and all(results.is_pattern(name) or name in finished.folders for name in stages):
-            for name, series in results.metric_of(finished.folders, metric, stages).items():
+        done = finished.finished
+        if done and all(results.is_pattern(name) or name in done for name in stages):
+            for name, series in results.metric_of(done, metric, stages).items():
                 by_stage.setdefault(name, {})[seed] = series
         else:
             absent.append(seed)

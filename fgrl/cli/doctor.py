@@ -11,7 +11,7 @@ from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, as_text, echo, emit
 from fgrl.report.text_tables import columns
 
-folders = lazy.load("fgrl.pipeline.folders")
+folders = lazy.load("fgrl.runs.folders")
 machine = lazy.load("fgrl.pipeline.machine")
 verification = lazy.load("fgrl.pipeline.verification")
 

@@ -26,10 +26,12 @@ from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from fgrl.evaluation.elo import Anchor, EloTable
-    from fgrl.pipeline.finished import FinishedRecipe
     from fgrl.results.elo_refits import Changes
+    from fgrl.runs.run import Run
 answer_files = lazy.load("fgrl.evaluation.answer")
 comparisons = lazy.load("fgrl.evaluation.comparisons_to_judge")
+named = lazy.load("fgrl.recipe.named")
+numbers = lazy.load("fgrl.results.number_tables")
 ratings = lazy.load("fgrl.evaluation.elo")
 results = lazy.load("fgrl.results.elo_refits")
 texts = lazy.load("fgrl.report.elo_tables")
@@ -140,24 +142,24 @@ def elo(
     )
 
 
-def _tables(finished: list[FinishedRecipe], stages: list[str], changes: Changes) -> list[tuple[str, EloTable]]:
+def _tables(finished: list[Run], stages: list[str], changes: Changes) -> list[tuple[str, EloTable]]:
     """Return the tables of all finished stages, with the recipe, its seed and the stage."""
     tables = []
     for recipe in finished:
-        for name, folder in recipe.folders.items():
-            if (stages and name not in stages) or not list((folder / "out").glob("elo-*.json")):
+        for name, stage in recipe.finished.items():
+            if (stages and name not in stages) or not list(stage.out.glob("elo-*.json")):
                 continue
-            recipe.evaluation(name)  # raises where the stage's files are damaged
+            numbers.evaluation_of(stage)  # raises where the stage's files are damaged
             label = f"{recipe.name}, seed {recipe.seed}, {name}" if len(finished) > 1 else f"{recipe.name}, {name}"
-            tables += [(label, table) for table in results.of_stage(folder, changes)]
+            tables += [(label, table) for table in results.of_stage(stage.place, changes)]
     return tables
 
 
-def _nothing(finished: list[FinishedRecipe]) -> str:
+def _nothing(finished: list[Run]) -> str:
     lines = ["no finished stage has Elo ratings: the metrics `elo` and `elo_by_rule` and the stage `elo` make them"]
     for recipe in finished:
-        if recipe.unfinished and recipe.command:
-            lines.append(f"not run: {', '.join(recipe.unfinished)}; {recipe.command}")
+        if recipe.command and (waiting := named.unfinished(recipe)):
+            lines.append(f"not run: {', '.join(waiting)}; {recipe.command}")
     return "\n".join(lines)
 
 
@@ -173,14 +175,14 @@ def _anchor(text: str | None) -> Anchor | None:
 
 
 def _write_pairs(
-    finished: list[FinishedRecipe], stages: list[str], target: Path, count: int | None, seed: int, *, as_json: bool
+    finished: list[Run], stages: list[str], target: Path, count: int | None, seed: int, *, as_json: bool
 ) -> None:
     """Write the answers of the one evaluation that is meant, in pairs."""
     known = {
-        f"{recipe.name}/{name}": folder / "out" / "answers.jsonl"
+        f"{recipe.name}/{name}": stage.out / "answers.jsonl"
         for recipe in finished
-        for name, folder in recipe.folders.items()
-        if (not stages or name in stages) and (folder / "out" / "answers.jsonl").exists()
+        for name, stage in recipe.finished.items()
+        if (not stages or name in stages) and (stage.out / "answers.jsonl").exists()
     }
     if len(known) != 1:
         raise UsageError(

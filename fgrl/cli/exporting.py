@@ -16,7 +16,7 @@ exporting = lazy.load("fgrl.publishing.exporting")
 libraries = lazy.load("fgrl.pipeline.libraries")
 provenance = lazy.load("fgrl.publishing.provenance")
 pushing = lazy.load("fgrl.publishing.pushing")
-trained = lazy.load("fgrl.pipeline.trained")
+words = lazy.load("fgrl.recipe.words")
 
 EXAMPLES = """
 \b
@@ -80,15 +80,15 @@ def export(
         raise typer.BadParameter("goes with --push", param_hint="--public")
     progress = console.Console()
     exporting.check_target(folder, force=force)
-    model = trained.model(source, runs, overrides(context.args, context), stage)
+    model = words.model(source, runs, overrides(context.args, context), stage)
     api = None if push is None else pushing.check(push, public=public)
     options = exporting.Options(
         merge=merge, dtype=dtype, base=base, license=license, force=force, name=push and push.rpartition("/")[2]
     )
     progress.say(f"exporting {model.name}" + (f" of step {model.step}" if model.step is not None else ""))
-    history = provenance.read(model.stage, step=model.step, about=model.about)
+    history = provenance.read(model.place, step=model.step, about=model.about)
     with libraries.diverted(Path(os.devnull), verbose=False):
-        exported = exporting.export(model.folder, folder, history, options, progress.say)
+        exported = exporting.export(model.model, folder, history, options, progress.say)
     progress.say(f"{exported.form} ({exported.dtype}), loads with {exported.loads}: {exported.check.in_words()}")
     url = None
     if push is not None:

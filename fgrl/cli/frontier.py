@@ -12,8 +12,8 @@ from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, Sources,
 from fgrl.errors import UsageError
 from fgrl.report.text_tables import columns
 
-finished = lazy.load("fgrl.pipeline.finished")
 frontiers = lazy.load("fgrl.results.frontier")
+numbers = lazy.load("fgrl.results.number_tables")
 plotting = lazy.load("fgrl.report.frontier_plot")
 
 EXAMPLES = """
@@ -52,7 +52,8 @@ def frontier(
 ) -> None:
     """Plot a number of finished evaluations against another, as win rate against KL, and mark the best."""
     alternatives = [_alternatives(text) for text in vary or []]
-    results = finished.results_of(read_sources(sources, seeds, runs, context, vary=alternatives))
+    read = read_sources(sources, seeds, runs, context, vary=alternatives)
+    results = [numbers.results_of(run) for source in read for run in source.recipes]
     points = frontiers.frontier(results, x, y, model or [])
     if not points.points:
         skipped = f" of {', '.join(points.skipped)}" if points.skipped else ""

@@ -10,10 +10,10 @@ import typer
 from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, echo, emit, existing, overrides, seed_list
 
-finished = lazy.load("fgrl.pipeline.finished")
 page = lazy.load("fgrl.report")
 sweep_page = lazy.load("fgrl.report.sweep_page")
 concluding = lazy.load("fgrl.results.concluding")
+meanings = lazy.load("fgrl.recipe.words")
 
 EXAMPLES = """
 \b
@@ -47,7 +47,7 @@ def report(
         emit({"report": index, "folder": str(recipe)}) if as_json else echo(index)
         return
     words = overrides(context.args, context)
-    folders = finished.newest_runs(existing(recipe), runs, words, seed_list(seeds, words))
+    folders = meanings.newest_runs(existing(recipe), runs, words, seed_list(seeds, words))
     verdict = [concluding.renew(folder) for folder in folders]
     written = [{"report": str(page.write(folder)), "folder": str(folder)} for folder in folders]
     if as_json:

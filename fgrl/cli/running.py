@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from fgrl.pipeline import Summary
     from fgrl.recipe import Recipe
     from fgrl.results.conclusions import Conclusions
-    from fgrl.results.records import UsedStage
+    from fgrl.runs.records import UsedStage
 console = lazy.load("fgrl.console")
 explaining = lazy.load("fgrl.registry.explaining")
-finished = lazy.load("fgrl.pipeline.finished")
+folders = lazy.load("fgrl.runs.folders")
+named = lazy.load("fgrl.recipe.named")
 pipeline = lazy.load("fgrl.pipeline")
 planning = lazy.load("fgrl.pipeline.planning")
 ranks = lazy.load("fgrl.ranks")
-run_folders = lazy.load("fgrl.results.run_folder")
+runs_on_disk = lazy.load("fgrl.runs.run")
 tables = lazy.load("fgrl.results.number_tables")
 concluding = lazy.load("fgrl.results.concluding")
 
@@ -138,8 +139,7 @@ def run(
 
 def _results(loaded: Recipe, runs: Path, limit: int | None) -> str:
     """Return the results of the recipe's evaluations; empty when it has none."""
-    plan = pipeline.plan(loaded, runs, limit=limit)
-    results = finished.of_plan(plan).results
+    results = tables.results_of(named.NamedRecipe(loaded, (), folders.Runs(runs), limit))
     return number_blocks(tables.number_table([results])) if results.evaluations else ""
 
 
@@ -163,7 +163,7 @@ def _summary(summary: Summary, *, quiet: bool) -> str:
 
 
 def _conclusions(page: Path) -> Conclusions:
-    conclusions: Conclusions = concluding.conclusions_of(run_folders.load(page.parent))
+    conclusions: Conclusions = concluding.conclusions_of(runs_on_disk.Run(page.parent))
     return conclusions
 
 

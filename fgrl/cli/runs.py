@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,14 +16,18 @@ from fgrl.report.text_tables import columns
 from fgrl.visible import quantity
 
 if TYPE_CHECKING:
-    from fgrl.pipeline.history import History, RunEntry
     from fgrl.results.sweep_records import SweepRecord
+    from fgrl.runs.history import History
+    from fgrl.runs.records import RunRecord
+    from fgrl.runs.run import Run
 console = lazy.load("fgrl.console")
 explaining = lazy.load("fgrl.registry.explaining")
-folders = lazy.load("fgrl.pipeline.folders")
-histories = lazy.load("fgrl.pipeline.history")
+folders = lazy.load("fgrl.runs.folders")
+histories = lazy.load("fgrl.runs.history")
+numbers = lazy.load("fgrl.results.number_tables")
 records = lazy.load("fgrl.results.sweep_records")
-run_records = lazy.load("fgrl.results.records")
+run_records = lazy.load("fgrl.runs.records")
+runs_on_disk = lazy.load("fgrl.runs.run")
 
 EXAMPLES = """
 \b
@@ -60,35 +64,36 @@ def runs(
     """List runs: recipe, time, duration, state, size and the first measured number."""
     root, own = root_of(folder)
     inside = folder.name if folder.parent.name == records.SWEEPS and (folder / records.SWEEP).is_file() else ""
-    history = histories.read_history(folders.Runs(root))
+    history = histories.History(folders.Runs(root))
     total, count = history.bytes, len(history.entries)
     sweeps = dict(records.sweep_records(root))
     known_sweeps = {record.id for record in sweeps.values()}
     if inside:
-        history.entries = [entry for entry in history.entries if entry.record.sweep == inside]
+        rows = [_row(run, history) for run in history.entries if run.record.sweep == inside]
     else:
-        alone = [entry for entry in history.entries if entry.record.sweep not in known_sweeps]
-        grouped = [_as_entry(place, record, history) for place, record in sweeps.items()]
-        history.entries = sorted([*alone, *grouped], key=lambda entry: entry.started, reverse=True)
+        rows = [_row(run, history) for run in history.entries if run.record.sweep not in known_sweeps]
+        rows += [_sweep_row(place, record, history) for place, record in sweeps.items()]
+        rows.sort(key=lambda row: row["started"], reverse=True)
     wanted = [*own, *(recipe or [])]
-    known = sorted({entry.state for entry in history.entries})
+    known = sorted({row["state"] for row in rows})
     entries = [
-        entry
-        for entry in history.entries
-        if (not wanted or any(fnmatchcase(entry.recipe, pattern) for pattern in wanted))
-        and (not state or entry.state in state)
+        row
+        for row in rows
+        if (not wanted or any(fnmatchcase(row["recipe"], pattern) for pattern in wanted))
+        and (not state or row["state"] in state)
     ][:last]
     if as_json:
-        emit({"folder": str(root), "bytes": total, "runs": [entry.as_json() for entry in entries]})
+        for row in entries:
+            del row["command"]
+        emit({"folder": str(root), "bytes": total, "runs": entries})
         return
     if not entries:
         echo(f"no runs in {folder}" if not known else f"no such runs in {folder}; states: {', '.join(known)}")
         return
     echo(
-        columns([("started (UTC)", "recipe", "state", "stages", "time", "size", "run", "result"), *_rows(entries)], "")
+        columns([("started (UTC)", "recipe", "state", "stages", "time", "size", "run", "result"), *_cells(entries)], "")
     )
-    stages = sum(1 for _stage in history.all_stages())
-    echo(f"\n{quantity(count, 'run')} and {quantity(stages, 'stage')} in {root}: {size(total)}")
+    echo(f"\n{quantity(count, 'run')} and {quantity(len(history.stages), 'stage')} in {root}: {size(total)}")
 
 
 def root_of(folder: Path) -> tuple[Path, list[str]]:
@@ -104,70 +109,69 @@ def root_of(folder: Path) -> tuple[Path, list[str]]:
     return folder, []
 
 
-def _as_entry(place: Path, sweep: SweepRecord, history: History) -> RunEntry:
+def _row(run: Run, history: History) -> dict[str, Any]:
+    used = history.used_by(run)
+    return _as_json(run.folder, run.record) | {
+        "recipe": run.name,
+        "started": run.started,
+        "state": run.state_now,
+        "stages": run.keys,
+        "done": history.done(run),
+        "bytes": run.bytes + sum(stage.bytes for stage in used),
+        "headline": numbers.headline(used),
+    }
+
+
+def _sweep_row(place: Path, sweep: SweepRecord, history: History) -> dict[str, Any]:
     """Return a sweep as one entry, with the stages of all its points."""
-    own = [entry for entry in history.entries if entry.record.sweep == sweep.id]
-    keys = {f"{name} {key}": key for entry in own for name, key in entry.stages.items()}
-    finished = [stage for key in keys.values() for stage in history.stages.get(key, [])]
+    own = [run for run in history.entries if run.record.sweep == sweep.id]
+    keys = {f"{name} {key}": key for run in own for name, key in run.keys.items()}
+    finished = [stage for key in keys.values() for stage in history.by_key.get(key, [])]
     best = next(iter(sweep.settings()), None)
     done = sum(point.state in ("finished", "stopped early") for point in sweep.points)
     shown = f"{done}/{len(sweep.points)} points" + (f", {len(sweep.failed)} failed" if sweep.failed else "")
     if best is not None:
         shown += f"; best {sweep.metric.rpartition('/')[2]} {records.mean_of(best):.3g}: "
         shown += records.in_words({name: best[0].parameters.get(name) for name in sweep.varied})
-    seconds = sum(entry.record.seconds or 0.0 for entry in own)
-    record = run_records.RunRecord(
-        recipe=sweep.name, path=sweep.recipe, sweep=sweep.id, started=sweep.started, finished=sweep.finished, seconds=seconds,
-        exit=sweep.exit,
-    )  # fmt: skip
-    running = histories.is_locked(place / histories.LOCK)
-    return histories.RunEntry(
-        folder=place,
-        record=record,
-        state=histories.RUNNING if running else record.state,
-        stages=keys,
-        done=sum(stage.finished for stage in finished),
-        reads=[],
-        headline=shown,
-        bytes=histories.size_of(place) + sum(stage.bytes for stage in finished),
-    )
-
-
-def differing_settings(entries: Sequence[RunEntry]) -> dict[Path, str]:
-    """Return, of each run, the overrides of its command that other runs of its recipe do not have."""
-    words = {entry.folder: [word for word in entry.record.command if _is_override(word)] for entry in entries}
-    shared: dict[str, set[str]] = {}
-    for entry in entries:
-        own = set(words[entry.folder])
-        shared[entry.recipe] = shared.get(entry.recipe, own) & own
-    return {
-        entry.folder: " ".join(
-            word.removeprefix("stages.") for word in words[entry.folder] if word not in shared[entry.recipe]
-        )
-        for entry in entries
+    seconds = sum(run.record.seconds or 0.0 for run in own)
+    record = run_records.RunRecord(path=sweep.recipe, seconds=seconds, exit=sweep.exit)
+    running = folders.is_locked(place / folders.LOCK)
+    return _as_json(place, record) | {
+        "recipe": sweep.name,
+        "started": sweep.started,
+        "state": runs_on_disk.RUNNING if running else record.state,
+        "stages": keys,
+        "done": sum(stage.finished for stage in finished),
+        "bytes": runs_on_disk.size_of(place) + sum(stage.bytes for stage in finished),
+        "headline": shown,
     }
 
 
-def _is_override(word: str) -> bool:
-    return "=" in word and not word.startswith("-")
+def _as_json(place: Path, record: RunRecord) -> dict[str, Any]:
+    return {"folder": str(place), **record.model_dump(include={"path", "seconds", "error", "command"})}
 
 
-def _result(entry: RunEntry) -> str:
-    return entry.headline or (entry.record.error.splitlines() or [""])[0][:60]
+def _differing(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield, of each run, the overrides of its command that other runs of its recipe do not have."""
+    words = [[word for word in row["command"] if "=" in word and not word.startswith("-")] for row in rows]
+    shared: dict[str, set[str]] = {}
+    for row, own in zip(rows, words, strict=True):
+        shared[row["recipe"]] = shared.get(row["recipe"], set(own)) & set(own)
+    for row, own in zip(rows, words, strict=True):
+        yield " ".join(word.removeprefix("stages.") for word in own if word not in shared[row["recipe"]])
 
 
-def _rows(entries: Sequence[RunEntry]) -> list[tuple[str, ...]]:
-    differing = differing_settings(entries)
+def _cells(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [
         (
-            entry.started[:16].replace("T", " "),
-            entry.recipe,
-            entry.state,
-            f"{entry.done}/{len(entry.stages)}",
-            "" if entry.record.seconds is None else console.duration(entry.record.seconds),
-            size(entry.bytes),
-            entry.folder.name,
-            "  ".join(filter(None, [differing[entry.folder], _result(entry)])),
+            row["started"][:16].replace("T", " "),
+            row["recipe"],
+            row["state"],
+            f"{row['done']}/{len(row['stages'])}",
+            "" if row["seconds"] is None else console.duration(row["seconds"]),
+            size(row["bytes"]),
+            Path(row["folder"]).name,
+            "  ".join(filter(None, [differing, row["headline"] or (row["error"].splitlines() or [""])[0][:60]])),
         )
-        for entry in entries
+        for row, differing in zip(rows, _differing(rows), strict=True)
     ]

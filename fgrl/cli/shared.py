@@ -19,12 +19,12 @@ from fgrl.errors import FgrlError
 from fgrl.visible import HIDDEN, visible
 
 if TYPE_CHECKING:
-    from fgrl.pipeline.finished import Source
     from fgrl.recipe import Recipe
+    from fgrl.recipe.words import Source
 sanitizing = lazy.load("fgrl.sanitizing")
-finished = lazy.load("fgrl.pipeline.finished")
 functions = lazy.load("fgrl.functions")
 recipes = lazy.load("fgrl.recipe")
+meanings = lazy.load("fgrl.recipe.words")
 registry = lazy.load("fgrl.registry")
 
 WITH_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -151,7 +151,7 @@ def read_sources(
         raise WrongWord(
             "wants at least two recipes or folders of runs: the one to compare with, and another", param_hint="SOURCE"
         )
-    return finished.read_sources(paths, runs, extra, seed_list(seeds, extra), vary)
+    return meanings.read_sources(paths, runs, extra, seed_list(seeds, extra), vary)
 
 
 def named_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 console = lazy.load("fgrl.console")
 estimates = lazy.load("fgrl.results.estimates")
 explaining = lazy.load("fgrl.registry.explaining")
-folders = lazy.load("fgrl.pipeline.folders")
+folders = lazy.load("fgrl.runs.folders")
 machine = lazy.load("fgrl.pipeline.machine")
 pages = lazy.load("fgrl.report.sweep_page")
+recipes = lazy.load("fgrl.recipe")
 points = lazy.load("fgrl.pipeline.sweep_points")
 search = lazy.load("fgrl.pipeline.sweep_search")
 records = lazy.load("fgrl.results.sweep_records")
@@ -43,7 +44,7 @@ def quick(recipe: Path, texts: Sequence[str], options: Mapping[str, Any], *, as_
     words = [str(recipe)]
     words += [] if options["limit"] is None else ["--limit", str(options["limit"])]
     words += [] if options["machines"] is None else ["--machines", str(options["machines"])]
-    definition = sweep_files.quick_sweep(folders.recipe_name(recipe), words, texts)
+    definition = sweep_files.quick_sweep(recipes.recipe_name(recipe), words, texts)
     if definition is None:
         return
     fixed = [text for text in texts if text.partition("=")[0] not in definition.parameters]

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from fgrl.results.paper_table import PaperTable
 console = lazy.load("fgrl.console")
 curve_plot = lazy.load("fgrl.report.curve_plot")
-finished = lazy.load("fgrl.pipeline.finished")
 frontier_plot = lazy.load("fgrl.report.frontier_plot")
 numbers = lazy.load("fgrl.results.number_tables")
 paper = lazy.load("fgrl.report.paper_table")
@@ -98,7 +97,7 @@ def table(
 ) -> None:
     """Print the measured numbers of several recipes side by side, or a paper's table."""
     named, extra = named_and_overrides([*sources, *context.args])
-    files = [Path(word) for word in named if recipe_tables.is_table_file(Path(word))]
+    files = [Path(word) for word in named if not Path(word).is_dir() and recipe_tables.is_table_file(Path(word))]
     if files:
         if len(named) > 1:
             raise WrongWord("wants one table file, or recipes and folders of runs", param_hint="SOURCE")
@@ -123,13 +122,15 @@ def table(
             param_hint="SOURCE",
         )
     read = read_sources(sources, seeds, runs, context)
-    measured = numbers.number_table(finished.results_of(read), number or [])
+    results = [numbers.results_of(each) for source in read for each in source.recipes]
+    measured = numbers.number_table(results, number or [])
     if as_json:
         emit({"recipes": texts.number_json(measured)})
     else:
         echo(texts.number_markdown(measured) if markdown else texts.number_blocks(measured))
         for each in (each for source in read for each in source.recipes):
-            if not set(each.evaluations) & set(each.folders) and (other := each.with_other_settings()):
+            known = any(stage.measured for stage in each.stages.values())
+            if not known and (other := each.with_other_settings()):
                 echo(f"\n{other}")
 
 

@@ -12,11 +12,11 @@ from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, WrongWord, echo, emit
 
 if TYPE_CHECKING:
-    from fgrl.results.run_folder import RunFolder, RunStage
+    from fgrl.runs.run import Run
+    from fgrl.runs.stage import Stage
 console = lazy.load("fgrl.console")
-histories = lazy.load("fgrl.pipeline.history")
-records = lazy.load("fgrl.results.records")
-run_folders = lazy.load("fgrl.results.run_folder")
+folders = lazy.load("fgrl.runs.folders")
+runs_on_disk = lazy.load("fgrl.runs.run")
 
 EXAMPLES = """
 \b
@@ -46,11 +46,11 @@ def watch(
     place = newest(folder)
     said: list[str] = []
     while True:
-        run = run_folders.load(place)
-        works = histories.is_locked(place / histories.LOCK)
-        state = histories.RUNNING if works else run.record.state
+        run = runs_on_disk.Run(place)
+        works = folders.is_locked(place / folders.LOCK)
+        state = runs_on_disk.RUNNING if works else run.record.state
         if as_json:
-            emit({"run": str(place), "state": state, "stages": [_as_json(stage) for stage in run.stages]})
+            emit({"run": str(place), "state": state, "stages": [_as_json(stage) for stage in run.stages.values()]})
         else:
             lines = [f"{place}: {state}", *_lines(run)]
             for line in lines:
@@ -64,17 +64,19 @@ def watch(
 
 def newest(folder: Path) -> Path:
     """Return the newest run in a folder: itself, a recipe's, or one with recipes. Raises `WrongWord`."""
-    if records.has_run(folder):
+    if runs_on_disk.Run(folder).has_record:
         return folder
-    found = [place for pattern in ("*Z-*", "*/*Z-*") for place in folder.glob(pattern) if records.has_run(place)]
+    found = [
+        place for pattern in ("*Z-*", "*/*Z-*") for place in folder.glob(pattern) if runs_on_disk.Run(place).has_record
+    ]
     if not found:
         raise WrongWord(f"{folder}: no run in it", param_hint="RUN")
     return max(found, key=lambda place: (place.name, place))
 
 
-def _lines(run: RunFolder) -> list[str]:
+def _lines(run: Run) -> list[str]:
     lines = []
-    for number, stage in enumerate(run.stages, start=1):
+    for number, stage in enumerate(run.stages.values(), start=1):
         seconds = "" if stage.seconds is None or stage.state != "done" else f" in {console.duration(stage.seconds)}"
         lines.append(f"  [{number}/{len(run.stages)}] {stage.name}: {_state(stage)}{seconds}")
         if numbers := _numbers(stage):
@@ -82,11 +84,11 @@ def _lines(run: RunFolder) -> list[str]:
     return [*lines, *(f"  {line}" for line in run.log[-1:])]
 
 
-def _state(stage: RunStage) -> str:
+def _state(stage: Stage) -> str:
     return "works" if stage.state == "unfinished" else stage.state
 
 
-def _numbers(stage: RunStage) -> dict[str, float]:
+def _numbers(stage: Stage) -> dict[str, float]:
     """Return the last numbers of the log of a stage that works."""
     if stage.state != "unfinished":
         return {}
@@ -95,5 +97,5 @@ def _numbers(stage: RunStage) -> dict[str, float]:
     return step | {name: series.values[-1] for name, series in last.items()}
 
 
-def _as_json(stage: RunStage) -> dict[str, Any]:
+def _as_json(stage: Stage) -> dict[str, Any]:
     return {"name": stage.name, "state": _state(stage), "numbers": _numbers(stage)}

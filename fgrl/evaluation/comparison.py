@@ -14,7 +14,7 @@ from pydantic import Field
 from fgrl.errors import DataError
 from fgrl.evaluation import observations
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.number_names import NumberName, of_model
+from fgrl.evaluation.number_names import METRICS, NOT_MODELS, NumberName, of_model
 from fgrl.evaluation.observations import Observations, Observed, digest_of_answers
 from fgrl.evaluation.statistics import Measured, weighted_mean
 from fgrl.files import write_json
@@ -124,11 +124,6 @@ def per_token(answers: Sequence[Answer], sums: Sequence[float | None]) -> list[f
         None if total is None or not answer.n_tokens else total / answer.n_tokens
         for answer, total in zip(answers, sums, strict=True)
     ]
-
-
-METRICS = "metrics.json"
-NOT_MODELS = ("differences", "about")
-"""Entries of a metric beside those of models."""
 
 
 def write(

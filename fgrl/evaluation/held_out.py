@@ -12,7 +12,8 @@ from pydantic import Field, model_validator
 from fgrl.errors import DataError
 from fgrl.evaluation import given
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import NOT_MODELS, Compared
+from fgrl.evaluation.comparison import Compared
+from fgrl.evaluation.number_names import NOT_MODELS
 from fgrl.evaluation.observations import Observations, Observed
 from fgrl.evaluation.overlap import OverlapPolicy
 from fgrl.functions import checked_measured, own_code

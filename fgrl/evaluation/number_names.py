@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fgrl import lazy
 from fgrl.errors import UsageError
-from fgrl.registry.problems import closest
 
+problems = lazy.load("fgrl.registry.problems")
+
+METRICS = "metrics.json"
+"""In the product of a stage that measures."""
+NOT_MODELS = ("differences", "about")
+"""Entries of a metric beside those of models."""
 MOST_SUGGESTED, MOST_LISTED = 3, 8
 """Names in a message about an unknown one."""
 
@@ -104,7 +110,7 @@ def check_known(known: Sequence[NumberName], texts: Sequence[str]) -> None:
 def _unknown(mistake: str, text: str, known: Sequence[NumberName]) -> UsageError:
     """Suggests the names that resemble `text`, and lists all where they are few: an evaluation may have dozens."""
     names = list(dict.fromkeys(map(str, known)))
-    close = " or ".join(f'"{name}"' for name in closest(plain(text), names, MOST_SUGGESTED))
+    close = " or ".join(f'"{name}"' for name in problems.closest(plain(text), names, MOST_SUGGESTED))
     suggestion = f"; did you mean {close}?" if close else ""
     rest = f"there are: {', '.join(names)}" if len(names) <= MOST_LISTED else "fgrl table SOURCE lists all numbers"
     return UsageError(f"{mistake}{suggestion}  ({rest})")

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.evaluation.statistics import Measured, difference, estimate
-from fgrl.files import write_lines
-from fgrl.models.digests import digest_of_file
+from fgrl.files import digest_of_file, write_lines
 
 if TYPE_CHECKING:
     from fgrl.evaluation.answer import Answer

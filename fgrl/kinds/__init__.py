@@ -43,9 +43,10 @@ from fgrl.kinds.offline_algorithm import CreditsTokens, Encoded, OfflineAlgorith
 from fgrl.kinds.online_algorithm import OnlineAlgorithm
 from fgrl.kinds.auxiliary import Auxiliary, AuxiliarySettings, TrainsModels, auxiliaries
 from fgrl.kinds.scoring import check_scorer, policy_work
-from fgrl.kinds.metric import Better, Meaning, Metric, Purpose, meaning_in
+from fgrl.kinds.metric import Metric
 from fgrl.kinds.engine import Correction, Drawer, Drawn, DrawRequest, Early, Elsewhere, Engine, default_engine
 from fgrl.kinds.transfer import Parcel, Serving, Transfer
 from fgrl.kinds.stage import Accelerator, Inspectable, MadeModel, Stage
 from fgrl.types import Numbers
+from fgrl.types.meanings import Better, Meaning, Purpose, meaning_in
 # isort: on

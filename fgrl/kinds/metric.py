@@ -4,38 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar
 
 from fgrl.kinds.asker import Asker
 from fgrl.registry import kind
 from fgrl.types import Request, Sample, Span
-
-Better = Literal["higher", "lower"]
-
-
-Purpose = Literal["goal", "reward", "symptom"]
-
-
-class Meaning(NamedTuple):
-    """The meaning of a metric's number, for the report."""
-
-    words: str
-    """In plain words, as in "share of answers that satisfy the rule". `{number}` stands for the number's name."""
-    better: Better | None = None
-    """The better side; None: neither, as for a length."""
-    even: float | None = None
-    """The value of equally good models, for a number that compares two models by itself, such as 0.5 for a win rate."""
-
-
-def meaning_in(meanings: Mapping[str, Meaning], number: str) -> Meaning | None:
-    """Return the meaning of a number, or else of the first pattern (shell wildcards) that fits its name; None: not
-    declared.
-    """
-    fitting = (meaning for pattern, meaning in meanings.items() if fnmatchcase(number, pattern))
-    meaning = meanings.get(number) or next(fitting, None)
-    shown = number.replace(":", ": ").replace("_", " ")
-    return meaning and meaning._replace(words=meaning.words.replace("{number}", shown))
+from fgrl.types.meanings import Meaning, Purpose, meaning_in
 
 
 @kind("metric")

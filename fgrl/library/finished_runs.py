@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +14,16 @@ from fgrl.errors import UsageError
 from fgrl.evaluation.statistics import Estimate
 from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
 from fgrl.library.table import Table
-from fgrl.pipeline import finished, planning, trained
 from fgrl.pipeline.log import read_log
+from fgrl.recipe import named, words
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import unknown
 from fgrl.results.evaluations import ANSWERS
-from fgrl.results.number_tables import NumberTable, number_table
+from fgrl.results.number_tables import NumberTable, number_table, results_of
 from fgrl.results.numbers import ModelNumber
-from fgrl.results.run_folder import RunStage
-from fgrl.results.run_folder import load as load_run_folder
+from fgrl.runs.folders import Runs
+from fgrl.runs.run import Run
+from fgrl.runs.stage import Stage
 from fgrl.visible import visible
 
 if TYPE_CHECKING:
@@ -40,50 +40,25 @@ NUMBER_COLUMNS = (
 )  # fmt: skip
 
 
-class FinishedStage(RunStage):
+class FinishedStage(Stage):
     """A stage of a run."""
-
-    @property
-    def product(self) -> Path:
-        """The folder of what the stage made. Raises `UsageError` for a stage that has not finished."""
-        if not self.finished or self.folder is None:
-            raise UsageError(f"stage {self.name} has not finished ({self.state}), so it made nothing yet")
-        return self.folder / "out"
 
     def log(self) -> Table:
         """Return the numbers that the stage logged, a row for each step; empty for a stage that logs none."""
         return Table([] if self.folder is None else read_log(self.folder / "log.jsonl"))
 
 
-class FinishedRun:
+class FinishedRun(Run):
     """A run of a recipe: its stages, folders and numbers. It may also be one that failed or still runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._run = run = load_run_folder(folder)
-        self.name: str = run.record.recipe
-        self.state: str = run.record.state
-        """"finished", "failed", "interrupted" or "unfinished"."""
-        self.error: str = run.record.error
-        """Reason for the failure; empty otherwise."""
-        self.settings: dict[str, Any] = run.settings
-        """The recipe as plain data, with everything that it extends and all overrides."""
-        self.stages = {stage.name: FinishedStage(**vars(stage)) for stage in run.stages}
-
-    @property
-    def seed(self) -> int:
-        return self.finished_recipe.seed
+    _stages_are = FinishedStage
+    stages: dict[str, FinishedStage]  # type: ignore[assignment]
 
     @property
     def report(self) -> Path | None:
         """The page of the run, `report.html`; None while there is none."""
         page = self.folder / "report.html"
         return page if page.is_file() else None
-
-    @cached_property
-    def finished_recipe(self) -> finished.FinishedRecipe:
-        """The recipe with its finished stages, for `fgrl.results`."""
-        return finished.of_run(self.folder, self._run)
 
     def stage(self, name: str) -> FinishedStage:
         """Return a stage by its name. Raises `UsageError` with the nearest name."""
@@ -93,7 +68,7 @@ class FinishedRun:
 
     def numbers(self, *wanted: str) -> Table:
         """Return the numbers of the run's finished evaluations, with intervals; see `fgrl.numbers`."""
-        return _number_rows([self.finished_recipe], wanted)
+        return _number_rows([self], wanted)
 
     def answers(
         self, stage: str | None = None, model: str | None = None, *, reward: str | None = None
@@ -128,14 +103,14 @@ class FinishedRun:
         self, stage: str, prompt: str | Sequence[Message | Mapping[str, str]] | Sample, answer: str, **options: Any
     ) -> ScoredText:
         """Score a text with the reward of one of the run's stages; see `fgrl.score`."""
-        return scoring.score_text(self.finished_recipe, stage, prompt, answer, **options)
+        return scoring.score_text(self, stage, prompt, answer, **options)
 
     def _with_policies(self) -> list[str]:
         names = []
         for name, stage in self.stages.items():
             file = stage.product / "fgrl.json" if stage.finished else None
             if file is not None and file.is_file():
-                names += [name] if trained.head(stage.product) == "lm" else []
+                names += [name] if stage.head == "lm" else []
         return names
 
     def _only_one(self, name: str | None, fitting: Sequence[str], what: str) -> FinishedStage:
@@ -179,7 +154,7 @@ def open_run(folder: Path | str) -> FinishedRun:
     path = Path(folder)
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder; the folder of a run is runs/<recipe>/<time>-<key>")
-    newest = finished.run_folders(path)[-1]
+    newest = words.run_folders(path)[-1]
     if not (newest / "recipe.yaml").is_file() or not (newest / "stages").is_dir():
         raise UsageError(f"{path} contains no run; the folder of a run is runs/<recipe>/<time>-<key>")
     return FinishedRun(newest)
@@ -207,20 +182,20 @@ def numbers(
     """
     every = [sources] if isinstance(sources, Path | str | FinishedRun) else list(sources)
     texts = override_texts(overrides)
-    recipes: list[finished.FinishedRecipe] = []
+    recipes: list[Run] = []
     for source in every:
         if isinstance(source, FinishedRun):
-            recipes.append(source.finished_recipe)
+            recipes.append(source)
         elif Path(source).is_dir():
-            recipes += finished.read_sources([Path(source)], Path(runs), (), list(seeds))[0].recipes
+            recipes += words.read_sources([Path(source)], Path(runs), (), list(seeds))[0].recipes
         else:
-            for words in [[*texts, f"seed={seed}"] for seed in seeds] or [texts]:
-                recipes.append(finished.of_plan(planning.plan(load_recipe(source, words), Path(runs)), words))
+            for own in [[*texts, f"seed={seed}"] for seed in seeds] or [texts]:
+                recipes.append(named.NamedRecipe(load_recipe(source, own), own, Runs(Path(runs))))
     return _number_rows(recipes, [wanted] if isinstance(wanted, str) and wanted else list(wanted))
 
 
-def _number_rows(recipes: Sequence[finished.FinishedRecipe], wanted: Sequence[str]) -> Table:
-    results = [each.results for each in recipes]
+def _number_rows(recipes: Sequence[Run], wanted: Sequence[str]) -> Table:
+    results = [results_of(each) for each in recipes]
     table: NumberTable = number_table(results, list(wanted))
     rows: list[dict[str, Any]] = []
     for (name, measures), each in zip(table.items(), recipes, strict=True):

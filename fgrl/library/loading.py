@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from fgrl import pipeline
 from fgrl.library.finished_runs import FinishedRun, FinishedStage, open_run
 from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
 from fgrl.library.policies import Policy, Prompt, load_model
 from fgrl.library.scored_texts import ScoredText
 from fgrl.library.scoring import score_text
-from fgrl.pipeline import finished
-from fgrl.results.records import has_run, has_stage
+from fgrl.recipe.named import NamedRecipe
+from fgrl.runs.folders import Runs
+from fgrl.runs.run import Run
+from fgrl.runs.stage import Stage
 from fgrl.types import Criterion, Sample
 
 
@@ -38,9 +39,9 @@ def load(
     if isinstance(source, FinishedRun):
         return source.policy(step=step, dtype=dtype, device=device)
     place = source.product if isinstance(source, FinishedStage) else Path(source)
-    if has_run(place):
+    if Run(place).has_record:
         return open_run(place).policy(step=step, dtype=dtype, device=device)
-    if has_stage(place):
+    if Stage(place).has_record:
         place = place / "out"
     name = place if place.is_dir() else str(source)
     return load_model(name, step=step, revision=revision, dtype=dtype, device=device)
@@ -74,12 +75,14 @@ def score(
     Raises `UsageError` for a stage without a reward or with unfinished dependencies, `DataError` for a prompt that
     lacks what the reward reads.
     """
+    done: Run
     if isinstance(source, FinishedRun):
-        done = source.finished_recipe
+        done = source
     elif Path(source).is_dir():
-        done = open_run(source).finished_recipe
+        done = open_run(source)
     else:
-        done = finished.of_plan(pipeline.plan(load_recipe(source, override_texts(overrides)), Path(runs)))
+        texts = override_texts(overrides)
+        done = NamedRecipe(load_recipe(source, texts), texts, Runs(Path(runs)))
     return score_text(
         done, stage, prompt, answer, reward=reward, reference=reference, rubric=rubric, meta=meta, ended=ended
     )

@@ -13,14 +13,15 @@ from fgrl.library.inputs import libraries_quiet, random_state_kept
 from fgrl.library.policies import Prompt, as_prompt, checked, encoded
 from fgrl.library.scored_texts import ScoredText, of_answer
 from fgrl.pipeline import changed_rewards
-from fgrl.pipeline.run import Run
+from fgrl.pipeline.run import Run, scratch_run, surroundings
+from fgrl.recipe import named
 from fgrl.registry.problems import unknown
-from fgrl.results.records import find_stage
 from fgrl.specs import ModelSpec
 from fgrl.types import Criterion, Sample
 
 if TYPE_CHECKING:
-    from fgrl.pipeline.finished import FinishedRecipe
+    from fgrl.recipe import Recipe
+    from fgrl.runs.run import Run as RunOnDisk
 answering = lazy.load("fgrl.evaluation.answering")
 attributing = lazy.load("fgrl.evaluation.attributing")
 models = lazy.load("fgrl.models")
@@ -31,7 +32,7 @@ NAME = "text"
 
 
 def score_text(
-    finished: FinishedRecipe,
+    finished: RunOnDisk,
     stage: str,
     prompt: Prompt | Sample,
     answer: str,
@@ -43,7 +44,8 @@ def score_text(
     ended: bool = True,
 ) -> ScoredText:
     """See `fgrl.score`."""
-    built = _built(finished, stage)
+    recipe = _recipe(finished, stage)
+    built = recipe.built_anew(stage)
     rewards = rewards_of(built)
     if not rewards:
         raise UsageError(f"stage {stage} ({registry.name_of(built)[1]}) has no reward")
@@ -55,7 +57,7 @@ def score_text(
     chosen = rewards[name]
     _warn_of_changes(finished, stage, built, chosen)
     sample = _sample(prompt, reference, rubric, meta)
-    with random_state_kept(), libraries_quiet(), finished.scratch_run(stage) as run:
+    with random_state_kept(), libraries_quiet(), scratch_run(stage, **surroundings(finished, recipe, stage)) as run:
         run.cache.mkdir(parents=True, exist_ok=True)
         run.seed_libraries()
         chosen.setup(run)
@@ -100,21 +102,22 @@ def _reference(stage: Stage) -> ModelSpec:
     return model.frozen()
 
 
-def _built(finished: FinishedRecipe, stage: str) -> Stage:
-    if finished.recipe is None:
+def _recipe(finished: RunOnDisk, stage: str) -> Recipe:
+    recipe = named.built(finished)
+    if recipe is None:
         raise UsageError(
-            f"this version of fgrl cannot build {finished.file}, or it uses a component that is not registered here"
+            f"this version of fgrl cannot build {finished.folder / 'recipe.yaml'}, or it uses a component that is not registered here"
         )
-    if stage not in finished.recipe.stages:
-        raise UsageError(unknown("stage", stage, list(finished.recipe.stages)))
-    if missing := [name for name in finished.recipe.graph()[stage] if name not in finished.folders]:
+    if stage not in recipe.stages:
+        raise UsageError(unknown("stage", stage, list(recipe.stages)))
+    if missing := [name for name in recipe.graph()[stage] if name not in finished.finished]:
         raise UsageError(f"stage {stage} needs {', '.join(missing)}, which has not run yet: run the recipe first")
-    return finished.recipe.built_anew(stage)
+    return recipe
 
 
-def _warn_of_changes(finished: FinishedRecipe, stage: str, built: Stage, reward: Reward) -> None:
+def _warn_of_changes(finished: RunOnDisk, stage: str, built: Stage, reward: Reward) -> None:
     """Print a warning that names the files of a reward that have changed since the stage was made."""
-    record = find_stage(finished.folders[stage]) if stage in finished.folders else None
+    record = finished.stages[stage].found
     if record is None:
         return
     path = next(path for path, value in registry.walk(built) if value is reward)

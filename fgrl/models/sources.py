@@ -11,6 +11,7 @@ from typing import Any, Literal
 import huggingface_hub
 from pydantic import BaseModel, Field, ValidationError
 
+from fgrl import specs
 from fgrl.errors import DataError
 from fgrl.models import folders
 from fgrl.models.digests import digest_of_folder
@@ -19,7 +20,7 @@ from fgrl.registry import names_folder
 from fgrl.specs import ModelSpec
 from fgrl.types import Ref
 
-POLICIES = "policies"
+POLICIES = specs.POLICIES
 """Folder in the product of a training that kept models of earlier steps: `policies/<step>`."""
 AUXILIARIES = "auxiliary"
 """Folder in the product of a training with models that were trained beside the policy: `auxiliary/<name>`."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import console, files, lazy
 from fgrl.errors import DataError, Unavailable
-from fgrl.models.digests import digest_of_file
 from fgrl.models.pretrained import SHORT_NAMES, no_progress_bars, pretrained, pretrained_model
 from fgrl.models.writing import write_weights
 
@@ -102,7 +101,7 @@ def digest_of_packaged(name: str) -> str:
     """
     package = PACKAGES[name]
     file = _gguf(package)
-    digest = digest_of_file(file) if file is not None else _converted_from(cache_folder() / name).get("sha256")
+    digest = files.digest_of_file(file) if file is not None else _converted_from(cache_folder() / name).get("sha256")
     if digest is None:
         raise Unavailable(_how_to_install(name, package.distribution, " && pip install gguf"))
     return f"{digest}:{CONVERSION}"
@@ -157,7 +156,7 @@ def _convert(package: Package, file: Path, folder: Path) -> None:
         "version": metadata.version(package.distribution),
         "file": file.name,
         "bytes": file.stat().st_size,
-        "sha256": digest_of_file(file),
+        "sha256": files.digest_of_file(file),
         "conversion": CONVERSION,
     }
     with files.atomically(folder) as partial:

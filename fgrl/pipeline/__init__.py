@@ -9,7 +9,6 @@ from fgrl import lazy
 if TYPE_CHECKING:
     from fgrl.pipeline.estimating import estimates
     from fgrl.pipeline.execution import execute
-    from fgrl.pipeline.folders import Runs, recipe_name
     from fgrl.pipeline.invocation import Summary
     from fgrl.pipeline.planning import Options, Plan, plan
 
@@ -18,9 +17,8 @@ __getattr__, __dir__ = lazy.attributes(
     {
         "estimating": ["estimates"],
         "execution": ["execute"],
-        "folders": ["Runs", "recipe_name"],
         "invocation": ["Summary"],
         "planning": ["Options", "Plan", "plan"],
     },
 )
-__all__ = ["Options", "Plan", "Runs", "Summary", "estimates", "execute", "plan", "recipe_name"]
+__all__ = ["Options", "Plan", "Summary", "estimates", "execute", "plan"]

@@ -17,7 +17,6 @@ from fgrl.modules import launching
 from fgrl.pipeline.endings import ChildFailed
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.planning import Options, Planned
-from fgrl.results.records import is_done
 
 GRACE = 15.0
 """Seconds that the process of a distributed stage has to leave after it was aborted."""
@@ -75,7 +74,7 @@ def run(
     if code != DONE:
         raise ChildFailed(code)
     finished = invocation.plan.runs.find(stage.key)
-    if finished is None or not is_done(finished, stage.key):
+    if finished is None or not finished.is_done(stage.key):
         raise UserCodeError(
             f"stage {stage.name}: its process ended with exit code 0 before the stage was done: code of yours, or of a library that it "
             "uses, ends the process"

@@ -20,21 +20,12 @@ from filelock import FileLock, Timeout
 from fgrl.errors import UsageError
 from fgrl.files import COPIES, LinkRefused, leftovers, remove
 from fgrl.modules.checkpoints import NAMES
-from fgrl.pipeline.folders import RESERVED, Runs
-from fgrl.pipeline.history import (
-    INPUTS,
-    LOCK,
-    RUNNING,
-    History,
-    RunEntry,
-    is_locked,
-    read_history,
-    stage_lock,
-    started_at,
-)
 from fgrl.registry import unknown
-from fgrl.results.records import has_stage, reject
-from fgrl.results.stage_folder import StageFolder, size_of
+from fgrl.results.number_tables import headline
+from fgrl.runs.folders import LOCK, RESERVED, Runs, is_locked
+from fgrl.runs.history import History
+from fgrl.runs.run import INPUTS, RUNNING, TIME, Run
+from fgrl.runs.stage import Stage, size_of
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -103,12 +94,12 @@ def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deleti
     """Return what to delete; nothing is deleted here. Raises `UsageError` for a recipe that has no runs."""
     if (locks := runs.stages / ".locks").is_symlink():
         raise LinkRefused(locks)
-    history = read_history(runs, sizes=False)
+    history = History(runs)
     now = now or datetime.now(UTC)
     result = Deletions()
     leaving = [entry for entry in history.entries if wanted.of_runs and _is_wanted(entry, wanted, now)]
     _check_recipes(history, wanted)
-    for entry in [entry for entry in leaving if entry.state == RUNNING]:
+    for entry in [entry for entry in leaving if entry.state_now == RUNNING]:
         result.kept.append(f"{_short(entry.folder)} is running")
         leaving.remove(entry)
     left = {entry.folder for entry in leaving}
@@ -116,9 +107,9 @@ def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deleti
     needed = history.needed_by(remaining)
     own = history.needed_by(leaving) - needed
     for entry in leaving:
-        result.items.append(Deletion(entry.folder, "run", size_of(entry.folder), _about(entry)))
+        result.items.append(Deletion(entry.folder, "run", entry.bytes, _about(entry, history)))
     limit = None if wanted.older_than is None else (now - wanted.older_than).timestamp()
-    for stage in history.all_stages():
+    for stage in history.stages:
         if stage.key in own:
             _take(stage, "only the runs above used it", history, result)
         elif (limit is not None and stage.changed >= limit) or not _is_of(stage, wanted, history):
@@ -161,13 +152,13 @@ def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
     for item in [item for item in chosen.items if item.what not in ("run", "leftover")]:
         stage = item.path if item.what == "stage" else item.path.parent
         key = stage.name.rpartition("-")[2]
-        lock = stage_lock(runs, key)
+        lock = runs.stage_lock(key)
         lock.parent.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(lock).acquire(timeout=0):
                 if item.what == "stage" and key in usage.needed():
                     report(f"{_short(stage)} is used by a run that remains: it stays")
-                elif item.what == "checkpoint" and not has_stage(stage):
+                elif item.what == "checkpoint" and not Stage(stage).has_record:
                     report(f"{_short(stage)} is not finished any more: its checkpoint stays")
                 else:
                     freed += _removed(item, runs, report)
@@ -189,7 +180,7 @@ def _removed(item: Deletion, runs: Runs, report: Callable[[str], None]) -> int:
         return 0
     try:
         if item.what == "stage":
-            reject(path)  # a deletion that is cut off leaves an unfinished stage, and no broken product
+            Stage(path).reject()  # a deletion that is cut off leaves an unfinished stage, and no broken product
         shutil.rmtree(path) if path.is_dir() else remove(path)
     except OSError as error:
         report(f"{_short(path)} could not be deleted: {error.strerror or error}")
@@ -221,58 +212,57 @@ class _Usage:
         recipes = [folder for folder in self._runs.root.iterdir() if folder.name not in RESERVED]
         seen = {path for folder in recipes for path in folder.glob(f"*Z-*/{INPUTS}")}
         if seen != self._seen:
-            history = read_history(self._runs, sizes=False)
+            history = History(self._runs)
             self._seen, self._needed = seen, history.needed_by(history.entries)
         return self._needed
 
 
-def _take(stage: StageFolder, why: str, history: History, result: Deletions) -> None:
-    if is_locked(stage_lock(history.runs, stage.key)):
-        result.kept.append(f"{_short(stage.folder)} is being worked on")
-    elif _is_linked(stage.folder, history.runs):
-        result.kept.append(f"{_short(stage.folder)} lies behind a link")
+def _take(stage: Stage, why: str, history: History, result: Deletions) -> None:
+    if is_locked(history.runs.stage_lock(stage.key)):
+        result.kept.append(f"{_short(stage.place)} is being worked on")
+    elif _is_linked(stage.place, history.runs):
+        result.kept.append(f"{_short(stage.place)} lies behind a link")
     else:
-        result.items.append(Deletion(stage.folder, "stage", stage.bytes, why))
+        result.items.append(Deletion(stage.place, "stage", stage.bytes, why))
 
 
-def _take_checkpoints(stage: StageFolder, history: History, result: Deletions) -> None:
-    if is_locked(stage_lock(history.runs, stage.key)):
+def _take_checkpoints(stage: Stage, history: History, result: Deletions) -> None:
+    if is_locked(history.runs.stage_lock(stage.key)):
         return
     for name in NAMES:
-        path = stage.folder / name
+        path = stage.place / name
         if path.exists() and not path.is_symlink():
             size = size_of(path) if path.is_dir() else path.stat().st_size
             result.items.append(Deletion(path, "checkpoint", size, "its stage is finished"))
 
 
-def _is_wanted(entry: RunEntry, wanted: Wanted, now: datetime) -> bool:
-    if wanted.recipes and not any(fnmatchcase(entry.recipe, pattern) for pattern in wanted.recipes):
+def _is_wanted(entry: Run, wanted: Wanted, now: datetime) -> bool:
+    if wanted.recipes and not any(fnmatchcase(entry.name, pattern) for pattern in wanted.recipes):
         return False
     if wanted.older_than is None:
         return True
-    started = started_at(entry)
-    return started is not None and started < now - wanted.older_than
+    return "" < entry.started < (now - wanted.older_than).strftime(TIME)
 
 
-def _is_of(stage: StageFolder, wanted: Wanted, history: History) -> bool:
+def _is_of(stage: Stage, wanted: Wanted, history: History) -> bool:
     """Return True if a wanted recipe made or used it, and for every stage when no recipe is wanted."""
     if not wanted.recipes:
         return True
-    recipes = {entry.recipe for entry in history.entries if stage.key in entry.stages.values()}
+    recipes = {entry.name for entry in history.entries if stage.key in entry.keys.values()}
     recipes |= {stage.record.recipe} if stage.finished else set()
     return any(fnmatchcase(name, pattern) for name in recipes for pattern in wanted.recipes)
 
 
 def _check_recipes(history: History, wanted: Wanted) -> None:
-    stages = [] if wanted.of_runs else [stage.record.recipe for stage in history.all_stages() if stage.finished]
-    known = sorted({*(entry.recipe for entry in history.entries), *stages})
+    stages = [] if wanted.of_runs else [stage.record.recipe for stage in history.stages if stage.finished]
+    known = sorted({*(entry.name for entry in history.entries), *stages})
     for pattern in wanted.recipes:
         if not any(fnmatchcase(name, pattern) for name in known):
             raise UsageError(unknown("recorded recipe", pattern, known))
 
 
-def _about(entry: RunEntry) -> str:
-    return ", ".join(filter(None, [entry.state, entry.started[:10], entry.headline]))
+def _about(entry: Run, history: History) -> str:
+    return ", ".join(filter(None, [entry.state_now, entry.started[:10], headline(history.used_by(entry))]))
 
 
 def _short(path: Path) -> str:

@@ -6,18 +6,23 @@ first recipe's, and the settings in which the recipes differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fgrl import registry
 from fgrl.console import Console
 from fgrl.errors import UsageError
-from fgrl.pipeline.finished import FinishedRecipe, Source
 from fgrl.pipeline.unfinished import run_unfinished
+from fgrl.recipe import named
+from fgrl.recipe.words import Source
 from fgrl.registry import unknown
 from fgrl.results.comparing import OWN_SEED, ComparedEvaluation, ComparedRecipe, Missing, RecipeComparison, compare
 from fgrl.results.differing import differing
 from fgrl.results.evaluations import Evaluation
+from fgrl.results.number_tables import evaluation_of
+from fgrl.runs.run import Run
 
 
 @dataclass
@@ -26,11 +31,11 @@ class Side:
 
     name: str
     source: Source
-    seeds: dict[str, FinishedRecipe]
+    seeds: dict[str, Run]
     """By the label of the column."""
 
     @property
-    def first(self) -> FinishedRecipe:
+    def first(self) -> Run:
         return next(iter(self.seeds.values()))
 
 
@@ -61,7 +66,7 @@ def common_evaluations(sides: Sequence[Side], wanted: Sequence[str] = ()) -> tup
 
     Raises `UsageError` for an evaluation in `wanted` that no recipe has, or when there is none in common.
     """
-    evaluations = {side.name: side.first.evaluations for side in sides}
+    evaluations = {side.name: named.evaluations(side.first) for side in sides}
     first, *others = evaluations
     known = list(dict.fromkeys(name for names in evaluations.values() for name in names))
     for name in wanted:
@@ -91,7 +96,7 @@ def run_missing(
     """Run the recipes that lack an evaluation, seed by seed. Returns the exit code of the first that fails, else 0."""
     labels = dict.fromkeys(label for side in sides for label in side.seeds)
     every = (side.seeds[label] for label in labels for side in sides if label in side.seeds)
-    lacking = (each for each in every if set(each.unfinished) & set(common) and each.command)
+    lacking = (each for each in every if each.command and set(named.unfinished(each)) & set(common))
     return run_unfinished(lacking, command, console, machines, dry_run=dry_run)
 
 
@@ -107,19 +112,19 @@ def compare_recipes(
             for side in sides
         },
         settings=differing(
-            [side.first.settings(common) for side in sides],
-            [side.first.data.get("stages", {}) for side in sides],
+            [_settings(side.first, common) for side in sides],
+            [side.first.settings.get("stages", {}) for side in sides],
         ),
         evaluations=[_compared(name, sides, models, numbers) for name in common],
         missing=[
             Missing(recipe=side.name, seed=label, stages=names, command=finished.command)
             for side in sides
             for label, finished in side.seeds.items()
-            if (names := [name for name in finished.unfinished if name in common])
+            if (names := [name for name in named.unfinished(finished) if name in common])
         ],
         notes=[
             *(note for side in sides for note in side.source.notes),
-            *(text for side in sides if side.first.unfinished and (text := side.first.with_other_settings())),
+            *(text for side in sides if named.unfinished(side.first) and (text := side.first.with_other_settings())),
         ],
     )
 
@@ -128,8 +133,21 @@ def _compared(name: str, sides: Sequence[Side], models: Sequence[str], numbers: 
     recipes: dict[str, dict[str, Evaluation]] = {}
     for side in sides:
         for label, finished in side.seeds.items():
-            if name in finished.evaluations and name in finished.folders:
-                recipes.setdefault(side.name, {})[label] = finished.evaluation(name)
+            if name in finished.stages and finished.stages[name].measured:
+                recipes.setdefault(side.name, {})[label] = evaluation_of(finished.stages[name])
     if sides[0].name not in recipes or len(recipes) < 2:
         return ComparedEvaluation(name=name)
     return compare(name, recipes, models, numbers)
+
+
+def _settings(run: Run, names: Iterable[str]) -> dict[str, Any]:
+    """Return settings of these stages and of all before them, with their defaults; without, where the recipe cannot be
+    built.
+    """
+    if (recipe := named.built(run)) is None:
+        return dict(run.settings.get("stages", {}))
+    graph, wanted = recipe.graph(), set(names)
+    for stage in reversed(graph):
+        if stage in wanted:
+            wanted |= set(graph[stage])
+    return {name: registry.dump(stage) for name, stage in recipe.stages.items() if name in wanted}

@@ -16,8 +16,8 @@ from fgrl.functions import as_user_error
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
-from fgrl.results.records import RUN
-from fgrl.results.run_folder import load
+from fgrl.runs.records import RUN
+from fgrl.runs.run import Run
 
 report = lazy.load("fgrl.report")
 concluding = lazy.load("fgrl.results.concluding")
@@ -147,7 +147,7 @@ def _write_page(invocation: Invocation, console: Console) -> None:
     console.enter("writing the report")
     try:
         with _reported("report.html", console):
-            invocation.conclude(concluding.conclude(load(invocation.folder)))
+            invocation.conclude(concluding.conclude(Run(invocation.folder)).model_dump())
             if invocation.options.page:
                 summary.report = report.write(invocation.folder)
     except Exception:

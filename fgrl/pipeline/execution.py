@@ -25,7 +25,8 @@ from fgrl.pipeline.invocation import Invocation, Summary, finished_before, summa
 from fgrl.pipeline.kept_inputs import inputs_kept
 from fgrl.pipeline.offline import reached_or_off
 from fgrl.pipeline.planning import InputsChanged, Options, Plan, Planned, plan
-from fgrl.results.records import Broken, check_contents, is_done, read_stage, reject
+from fgrl.runs.records import Broken
+from fgrl.runs.stage import Stage
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
@@ -111,17 +112,17 @@ class _Step:
                 self._run_here()
 
     def _from_cache(self) -> bool:
-        folder = self.runs.find(self.stage.key)
-        if folder is None or not is_done(folder, self.stage.key):
+        found = self.runs.find(self.stage.key)
+        if found is None or not found.is_done(self.stage.key):
             return False
         if self.is_read:
             try:
-                check_contents(folder)
+                found.check(contents=True)
             except Broken as broken:
                 self.console.alert(f"{self.label}: {broken}: runs again")
-                reject(folder)
+                found.reject()
                 return False
-        self.invocation.enter(self.stage, folder, cached=True, record=read_stage(folder))
+        self.invocation.enter(self.stage, found.place, cached=True, record=found.record)
         self.console.say(f"{self.label}: from the cache")
         return True
 
@@ -144,11 +145,12 @@ class _Step:
         folder = self._begin()
         self.console.enter("")  # the child says what it does
         child_process.run(self.stage, folder, self.invocation, self.console, self.interrupts)
-        self.invocation.enter(self.stage, folder, cached=False, record=read_stage(folder))
+        self.invocation.enter(self.stage, folder, cached=False, record=Stage(folder).check())
 
     def _begin(self) -> Path:
         """Return the folder to work in, after the stage is announced and noted as unfinished."""
-        folder = self.runs.find(self.stage.key) or self.stage.dir
+        found = self.runs.find(self.stage.key)
+        folder = self.stage.dir if found is None else found.place
         refuse_links(folder, self.runs.root)
         self.invocation.begin(folder)
         if not self.invocation.child:  # our parent has announced it

@@ -9,22 +9,21 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import yaml
-
 from fgrl import ranks
 from fgrl.console import Console
 from fgrl.errors import INTERRUPTED, Stopped
-from fgrl.files import remove, sync, write_text
+from fgrl.files import remove, sync
 from fgrl.pipeline import workers
 from fgrl.pipeline.environment import versions
 from fgrl.pipeline.estimating import criteria
-from fgrl.pipeline.folders import now
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.invocation import Invocation
 from fgrl.pipeline.libraries import diverted
 from fgrl.pipeline.planning import InputsChanged, Plan, Planned
 from fgrl.pipeline.run import Run
-from fgrl.results.records import ALARMS, StageRecord, files_of, read_alarms, reject, write_stage
+from fgrl.runs.folders import now
+from fgrl.runs.records import StageRecord
+from fgrl.runs.stage import Stage, files_of
 from fgrl.sanitizing import hide_in
 
 
@@ -41,14 +40,9 @@ def run(
     # 1. an empty `out`, and what the stage was asked for, of inputs that are still those of the plan
     plan.check_inputs(stage)
     plan.runs.take(folder)
-    reject(folder)
-    remove(folder / ALARMS)
-    if (folder / "out").exists():
-        shutil.rmtree(folder / "out")
-    (folder / "out").mkdir(parents=True)
+    on_disk = Stage(folder, stage.name)
+    on_disk.begin(plan.recipe.seed, plan.recipe.data["stages"][stage.name])
     plan.runs.cache.mkdir(parents=True, exist_ok=True)
-    settings = {"seed": plan.recipe.seed, "stages": {stage.name: plan.recipe.data["stages"][stage.name]}}
-    write_text(folder / "recipe.yaml", yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=110))
     # 2. the work
     running = Run(
         stage.name,
@@ -90,10 +84,11 @@ def run(
         identity=stage.identity,
         versions=versions(),
         files=files_of(folder / "out"),
-        alarms=read_alarms(folder),
+        alarms=on_disk.alarms,
     )
-    write_stage(folder, record)
-    for name in (*work.temporary(), ALARMS):
+    on_disk.finish(record)
+    on_disk.keep_alarms(None)
+    for name in work.temporary():
         remove(folder / name)
     return record
 
@@ -111,7 +106,8 @@ def _leaving_quietly() -> Iterator[None]:
 
 def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -> None:
     """Be a worker (a rank above 0) of a distributed stage: compute with the others, write nothing, print nothing."""
-    folder = plan.runs.find(stage.key) or stage.dir
+    found = plan.runs.find(stage.key)
+    folder = stage.dir if found is None else found.place
     with (
         Interrupts(lambda _: None, ignores_sigint=True),
         diverted(Path(os.devnull), verbose=console.verbose),

@@ -17,19 +17,16 @@ from pydantic import Field
 
 from fgrl import ranks, registry
 from fgrl.errors import DONE, INTERRUPTED, WRONG_REQUEST, DataError
-from fgrl.files import write_json, write_text
 from fgrl.pipeline import keys
 from fgrl.pipeline.environment import environment
-from fgrl.pipeline.folders import now
-from fgrl.pipeline.history import INPUTS, LOCK, key_in, stage_lock
 from fgrl.pipeline.planning import Options, Plan, Planned
 from fgrl.pipeline.tracking import trackers
 from fgrl.recipe.tracking import MLflow, TensorBoard, Tracking, Wandb
 from fgrl.registry import Settings
 from fgrl.registry.problems import dotted
-from fgrl.results.conclusions import Conclusions
-from fgrl.results.records import RunRecord, StageRecord, UsedStage, read_run, write_run
-from fgrl.sanitizing import hide_in
+from fgrl.runs.folders import LOCK, now
+from fgrl.runs.records import RunRecord, StageRecord, UsedStage
+from fgrl.runs.run import Run
 
 
 class Summary(RunRecord):
@@ -69,7 +66,7 @@ def finished_before(plan: Plan) -> Summary | None:
         page = folder / "report.html"
         if not page.is_file():
             continue
-        record = read_run(folder)  # a broken one is that of no finished run
+        record = Run(folder).record  # a broken one is that of no finished run
         if (record.key, record.exit, set(record.stages)) == (plan.short, DONE, names):
             return Summary(**dict(record), folder=folder, report=page, nothing_to_do=True)
     return None
@@ -152,7 +149,7 @@ class Invocation:
         The folder of a stage stays when another process works in it by now, or has left work there.
         """
         for folder in [folder for folder in self._new if folder.exists()]:
-            lock = stage_lock(self.plan.runs, folder.name.rpartition("-")[2])
+            lock = self.plan.runs.stage_lock(folder.name.rpartition("-")[2])
             lock.parent.mkdir(parents=True, exist_ok=True)
             with suppress(Timeout), FileLock(lock).acquire(timeout=0):
                 if folder.exists() and not _has_work(folder):
@@ -163,7 +160,7 @@ class Invocation:
                 self.folder.parent.rmdir()
         self.summary.folder = self.summary.report = None
 
-    def conclude(self, conclusions: Conclusions) -> None:
+    def conclude(self, conclusions: dict[str, Any]) -> None:
         """Note what is concluded of the invocation, which has ended."""
         self.summary.conclusions = conclusions
         self.save()
@@ -171,7 +168,7 @@ class Invocation:
     def save(self) -> None:
         """Write the record of the run."""
         if not self.child:
-            write_run(self.folder, self.summary)
+            Run(self.folder).write(self.summary)
 
     def _progress(self) -> None:
         """Write the record after as many seconds as have passed."""
@@ -181,15 +178,12 @@ class Invocation:
     def _record(self) -> None:
         """Write the request and the environment."""
         recipe = self.plan.recipe
-        write_json(
-            self.folder / INPUTS, inputs(self.plan, self.options.select(self.plan))
-        )  # first: the stages are in use
-        write_text(self.folder / "recipe.yaml", recipe.to_yaml())
-        write_json(self.folder / "origins.json", {dotted(path): str(place) for path, place in recipe.origins.items()})
-        about = environment(Path(recipe.path))
-        started = {"command": self.summary.command, "seed": recipe.seed, **about}
-        write_json(self.folder / "environment.json", hide_in(started))
-        (self.folder / "stages").mkdir()
+        Run(self.folder).begin(
+            recipe.to_yaml(),
+            inputs(self.plan, self.options.select(self.plan)),
+            {dotted(path): str(place) for path, place in recipe.origins.items()},
+            {"command": self.summary.command, "seed": recipe.seed, **environment(Path(recipe.path))},
+        )
         self._progress()
 
 
@@ -234,7 +228,7 @@ def inputs(plan: Plan, selected: Sequence[Planned]) -> dict[str, Any]:
     settings = [value for stage in selected for _path, value in keys.leaves(registry.dump(stage.stage))]
     return {
         "keys": {stage.name: stage.key for stage in selected},
-        "named": sorted({key for value in settings if isinstance(value, str) and (key := key_in(value, plan.runs))}),
+        "named": sorted({key for value in settings if isinstance(value, str) and (key := plan.runs.key_in(value))}),
         "stages": read,
         "sources": {str(path): str(digest) for path, digest in plan.recipe.sources.items()},
     }

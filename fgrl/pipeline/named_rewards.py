@@ -12,7 +12,8 @@ from fgrl import registry
 from fgrl.console import Console
 from fgrl.errors import UsageError
 from fgrl.kinds import Reward
-from fgrl.pipeline import changed_rewards, trained
+from fgrl.pipeline import changed_rewards
+from fgrl.recipe import words
 
 
 def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward, dict[str, Path]]:
@@ -29,18 +30,18 @@ def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward
             return registry.build(Reward, yaml.safe_load(word)), {}
         except yaml.YAMLError as error:
             raise UsageError(f"--reward {word}: not a mapping in YAML: {error}") from None
-    if not trained.names_a_stage(word, runs):
+    if not words.names_a_stage(word, runs):
         known = ", ".join(registry.names("reward"))
         raise UsageError(
             f"--reward {word}: no such stage, run or recipe, and no reward of this name; rewards: {known} (fgrl list reward)"
         )
-    named = trained.stage(word, runs, overrides)
+    named = words.stage(word, runs, overrides)
     if settings := named.settings.get("reward"):
         built = registry.build(Reward, settings)
         if changed := changed_rewards.changed_files(built, named.record.identity, ("reward",)):
             Console().alert(changed_rewards.warning(named.name, changed))
-        return built, trained.products(named)
-    if (named.out / "fgrl.json").is_file() and trained.head(named.out) == "scalar":
+        return built, named.upstream()
+    if named.is_model and named.head == "scalar":
         model = {"name": "segment_rm", "model": f"${{out:{named.name}}}"}
         return registry.build(Reward, model), {named.name: named.out}
     raise UsageError(f"--reward {word}: stage {named.name} has no reward, and it trained no reward model")

@@ -16,11 +16,14 @@ from fgrl.errors import DataError, UsageError
 from fgrl.functions.file import loaded
 from fgrl.kinds import Stage
 from fgrl.pipeline import keys, reasons
-from fgrl.pipeline.folders import Runs, recipe_name
+from fgrl.recipe.files import recipe_name
 from fgrl.registry.annotations import marker
 from fgrl.registry.problems import Place, dotted
 from fgrl.registry.settings import ByDevice
-from fgrl.results import records
+from fgrl.runs.folders import Runs
+from fgrl.runs.records import Broken, StageRecord, Unfinished
+from fgrl.runs.stage import Stage as StageOnDisk
+from fgrl.runs.stage import finished_stages
 from fgrl.specs import ModelSpec
 
 if TYPE_CHECKING:
@@ -130,17 +133,17 @@ class Plan:
         """
         products = {}
         for name, key in stage.upstream.items():
-            folder = self.runs.find(key)
+            found = self.runs.find(key)
             again = f"run it again: fgrl run {self.recipe.address} --only {name} --only {stage.name}"
-            if folder is None:
+            if found is None:
                 raise DataError(f"the folder of stage {name} ({key}) is gone from {self.runs.stages}: {again}")
             if checked:
                 try:
-                    records.check_contents(folder)
-                except records.Broken as broken:
-                    records.reject(folder)
+                    found.check(contents=True)
+                except Broken as broken:
+                    found.reject()
                     raise DataError(f"{broken}, so stage {name} counts as unfinished: {again}") from None
-            products[name] = folder / "out"
+            products[name] = found.out
         return {
             "cache": self.runs.cache,
             "seed": self.recipe.seed,
@@ -271,10 +274,10 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
     planned.runs.check()
 
     @functools.cache
-    def related() -> list[tuple[Path, records.StageRecord]]:
+    def related() -> list[StageRecord]:
         """Finished stages of related recipes: read when a stage is missing."""
-        finished = records.finished_stages(planned.runs.stages)
-        return [(folder, record) for folder, record in finished if planned.is_related(record.recipe)]
+        every = (stage.record for stage in finished_stages(planned.runs.stages))
+        return [record for record in every if planned.is_related(record.recipe)]
 
     graph = recipe.graph()
     known: dict[str, str] = {}
@@ -283,11 +286,11 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
         upstream = {other: known[other] for other in graph[name]}
         identity = keys.identity(stage, seed=recipe.seed, upstream=upstream, sources=recipe.sources, limit=limit)
         known[name] = key = keys.key(identity)
-        folder = planned.runs.find(key)
-        why = "" if folder is None else _problem(folder, key)
-        done = folder is not None and not why
-        if folder is not None:
-            why = why or reasons.cached(records.read_stage(folder))
+        found = planned.runs.find(key)
+        why = "" if found is None else _problem(found, key)
+        done = found is not None and not why
+        if found is not None:
+            why = why or reasons.cached(found.record)
         else:
             names = {other_key: other for other, other_key in upstream.items()}
             why = reasons.to_run(name, component, identity, names, related())
@@ -299,7 +302,7 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
                 key=key,
                 identity=identity,
                 upstream=upstream,
-                dir=folder or planned.runs.stages / f"{name}-{key}",
+                dir=planned.runs.stages / f"{name}-{key}" if found is None else found.place,
                 cached=done,
                 why=why,
                 auto={dotted(path[2:]): each.value for path, each in recipe.auto.items() if path[1] == name},
@@ -308,14 +311,12 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
     return planned
 
 
-def _problem(folder: Path, key: str) -> str:
-    """Return the reason for which the folder of the stage with this key does not count as finished; empty where it
-    does.
-    """
+def _problem(found: StageOnDisk, key: str) -> str:
+    """Return the reason for which the stage with this key does not count as finished; empty where it does."""
     try:
-        records.read_stage(folder, key)
-    except records.Unfinished:
+        found.check(key)
+    except Unfinished:
         return "started, not finished: continues from its checkpoint"
-    except records.Broken as broken:
+    except Broken as broken:
         return f"{broken}: runs again"
     return ""

@@ -5,11 +5,10 @@ it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fgrl.pipeline import keys
-from fgrl.results.records import StageRecord
+from fgrl.runs.records import StageRecord
 
 SHOWN = 3
 """Changes that a reason names before it only counts them."""
@@ -26,14 +25,14 @@ def to_run(
     component: str,
     identity: keys.Identity,
     upstream: Mapping[str, str],
-    finished: Sequence[tuple[Path, StageRecord]],
+    finished: Sequence[StageRecord],
 ) -> str:
     """Return the reason of a stage that was never started.
 
     upstream: names of the stages that it refers to, by their key. finished: what may be compared with it, which are the
     stages of the same recipe and of those that it extends: differences to an unrelated recipe explain nothing.
     """
-    candidates = [stage for stage in finished if stage[1].component == component]
+    candidates = [record for record in finished if record.component == component]
     if not candidates:
         return "new"
     ours = dict(keys.leaves(identity))
@@ -43,12 +42,12 @@ def to_run(
         return [path for path in {**ours, **theirs} if ours.get(path, _MISSING) != theirs.get(path, _MISSING)]
 
     # the fewest differences; of equals, a stage of the same name
-    folder, closest = min(candidates, key=lambda other: (len(differences(other[1])), other[1].name != name))
+    closest = min(candidates, key=lambda other: (len(differences(other)), other.name != name))
     changed = differences(closest)
     if len(changed) > max(SHOWN, len(ours) // 2):
         return "new"
     theirs = dict(keys.leaves(closest.identity))
-    return _changes(name, changed, ours, theirs, upstream, folder.name)
+    return _changes(name, changed, ours, theirs, upstream, f"{closest.name}-{closest.key}")
 
 
 def setting(stage: str, path: str) -> str:

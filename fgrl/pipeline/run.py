@@ -20,11 +20,13 @@ from fgrl.console import Console, Ticking
 from fgrl.files import refuse_links
 from fgrl.kinds.run import C
 from fgrl.pipeline.log import Log
-from fgrl.results.records import write_alarms
+from fgrl.runs.stage import Stage
 from fgrl.sanitizing import hide
 from fgrl.types import AlarmRecord, Ref
 
 if TYPE_CHECKING:
+    from fgrl.recipe import Recipe
+    from fgrl.runs.run import Run as RunOnDisk
     from fgrl.specs import ModelSpec
 models = lazy.load("fgrl.models")
 torch = lazy.load("torch")
@@ -155,7 +157,7 @@ class Run:
     def record_alarms(self, alarms: Sequence[AlarmRecord]) -> None:
         """Put down the alarms of a training so far, for the stage's record."""
         if self.rank == 0:
-            write_alarms(self.dir, alarms)
+            Stage(self.dir).keep_alarms(alarms)
 
     def progress(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Ticking]:
         """Return a progress line with ETA; `done` steps were already taken before this process."""
@@ -173,6 +175,15 @@ class Run:
                 torch.cuda.set_device(self.device)
         else:
             random.seed(self.seed)
+
+
+def surroundings(run: RunOnDisk, recipe: Recipe, stage: str) -> dict[str, Any]:
+    """Return the arguments of a scratch run of a stage of a recipe that has run: the products of the stages before it
+    that have finished.
+    """
+    products = {name: run.finished[name].out for name in recipe.graph()[stage] if name in run.finished}
+    accelerator = recipe.stages[stage].accelerator()
+    return {"products": products, "cache": run.runs.cache, "seed": run.seed, "accelerator": accelerator}
 
 
 @contextmanager

@@ -17,14 +17,13 @@ from fgrl import recipe as recipes
 from fgrl.errors import UsageError
 from fgrl.evaluation.number_names import of_model
 from fgrl.pipeline.estimating import estimates
-from fgrl.pipeline.folders import Runs, recipe_name
 from fgrl.pipeline.planning import Plan, plan
 from fgrl.recipe import Recipe
 from fgrl.recipe.files import OTHER_RECIPE, OTHER_ROW
 from fgrl.recipe.sweeps import SweepFile, override
 from fgrl.registry import Problems, unknown
-from fgrl.results.records import is_done
 from fgrl.results.sweep_records import SWEEPS, PointRecord
+from fgrl.runs.folders import Runs
 from fgrl.sanitizing import hide_in
 from fgrl.stages.evaluate import EvaluateStage
 
@@ -53,7 +52,7 @@ class Sweep:
     @property
     def name(self) -> str:
         given = re.sub(r"[^\w.-]+", "-", self.file.name or "").strip(".-")
-        return given or recipe_name(self.path or self.recipe)
+        return given or recipes.recipe_name(self.path or self.recipe)
 
     @property
     def id(self) -> str:
@@ -157,8 +156,8 @@ class Needs:
     def look_again(self, number: int) -> None:
         """See which stages of a point are done by now."""
         for stage in self.plans[number]:
-            folder = self.runs.find(stage.key)
-            if folder is not None and is_done(folder, stage.key):
+            found = self.runs.find(stage.key)
+            if found is not None and found.is_done(stage.key):
                 self.done.add(stage.key)
 
     def missing(self, number: int) -> dict[str, str]:

@@ -21,9 +21,6 @@ from fgrl.console import Console, duration
 from fgrl.errors import DONE, INTERRUPTED, POINT_FAILED, WRONG_REQUEST, Aborted, FgrlError, UsageError
 from fgrl.evaluation.number_names import of_model
 from fgrl.files import write_text
-from fgrl.pipeline.finished import of_run
-from fgrl.pipeline.folders import Runs, now
-from fgrl.pipeline.history import LOCK
 from fgrl.pipeline.interrupts import Interrupts
 from fgrl.pipeline.log import read_log
 from fgrl.pipeline.sweep_points import Needs, Sweep, check_metric, shared_groups
@@ -32,8 +29,7 @@ from fgrl.pipeline.sweep_worker import Reply, Task, Worker, shares
 from fgrl.registry import did_you_mean
 from fgrl.results.comparing import compare
 from fgrl.results.evaluations import Evaluation
-from fgrl.results.records import folder_of
-from fgrl.results.run_folder import load
+from fgrl.results.number_tables import evaluation_of
 from fgrl.results.sweep_records import (
     Lead,
     PointRecord,
@@ -47,6 +43,8 @@ from fgrl.results.sweep_records import (
     read_sweep_record,
     write_sweep,
 )
+from fgrl.runs.folders import LOCK, Runs, now
+from fgrl.runs.run import Run
 from fgrl.visible import quantity
 
 page = lazy.load("fgrl.report.sweep_page")
@@ -303,8 +301,8 @@ class Sweeping:
         assert self.stopping is not None
         name, _, logged = self.record.metric.partition("/")
         key = point.keys.get(name)
-        folder = None if key is None else folder_of(self.needs.runs.stages, key)
-        rows = [] if folder is None else read_log(folder / "log.jsonl")
+        stage = None if key is None else self.needs.runs.find(key)
+        rows = [] if stage is None else read_log(stage.place / "log.jsonl")
         values = [row[logged] for row in rows if row.get(logged) is not None]
         for count in range(len(point.reported) + 1, len(values) + 1):
             point.reported.append((count, float(values[count - 1])))
@@ -361,7 +359,7 @@ def task_of(sweep: Sweep, point: PointRecord, only: list[str] | None = None) -> 
 
 def finish(point: PointRecord, sweep: Sweep, record: SweepRecord) -> None:
     """Note the numbers of a point whose run has ended well."""
-    run = load(sweep.runs / point.run)
+    run = Run(sweep.runs / point.run)
     point.state, point.exit, point.error, point.numbers = "finished", DONE, "", numbers_of(run)
     if not record.metric and (main := main_number(run)) is not None:
         record.metric, record.goal, record.of_reward = main
@@ -382,17 +380,15 @@ def lead(record: SweepRecord, runs: Path) -> Lead | None:
     best, second = settings[:2]
     result = Lead(best=[point.number for point in best], second=[point.number for point in second])
     stage, _, rest = record.metric.partition("/")
-    first = runs / best[0].run
-    if stage not in of_run(first, load(first)).evaluations:
+    measuring = Run(runs / best[0].run).stages.get(stage)
+    if measuring is None or not measuring.measured:
         result.note = f"{record.metric} is not a number of an evaluation, whose answers could be paired by prompt"
         return result
     evaluations: dict[str, dict[str, Evaluation]] = {}
     for name, points in (("second", second), ("best", best)):
         for point in points:
-            folder = runs / point.run
-            finished = of_run(folder, load(folder))
             label = str(point.parameters["seed"]) if len(points) > 1 else "own"
-            evaluations.setdefault(name, {})[label] = finished.evaluation(stage)
+            evaluations.setdefault(name, {})[label] = evaluation_of(Run(runs / point.run).stages[stage])
     wanted = {
         (str(measure.name), number.model)
         for evaluation in evaluations["best"].values()

@@ -12,19 +12,22 @@ from fgrl import recipe as recipes
 from fgrl.annotation.statistics import Statistics, statistics
 from fgrl.console import Console
 from fgrl.errors import UsageError
-from fgrl.pipeline.finished import FinishedRecipe, Source, read_sources
 from fgrl.pipeline.unfinished import run_unfinished
+from fgrl.recipe.named import NamedRecipe
 from fgrl.recipe.tables import Column, Row, TableFile, read_table_file
+from fgrl.recipe.words import Source, read_sources
 from fgrl.results import curves
 from fgrl.results.comparing import RecipeNumber
 from fgrl.results.curves import Curve
 from fgrl.results.differing import leaves
 from fgrl.results.evaluations import Evaluation, RecipeResults
 from fgrl.results.frontier import Frontier, frontier
+from fgrl.results.number_tables import evaluation_of, results_of
 from fgrl.results.paper_table import Cell, PaperTable, TableRow, cell_of, derived_number, mark_best, measurement
 from fgrl.results.published import GROUP, Published, read_published
-from fgrl.results.reading import mapping
-from fgrl.results.series import Series
+from fgrl.runs.reading import mapping
+from fgrl.runs.run import Run
+from fgrl.runs.series import Series
 from fgrl.types import Sample, read_jsonl
 
 
@@ -39,7 +42,7 @@ class Place:
     """By the name of such a recipe what it waits for."""
 
     @property
-    def finished(self) -> list[FinishedRecipe]:
+    def finished(self) -> list[Run]:
         return [finished for source in self.sources.values() for finished in source.by_seed().values()]
 
 
@@ -61,10 +64,10 @@ class OpenTable:
         drawn = self.file.figure.stages if self.file.figure and self.file.figure.kind == "curves" else []
         return list(dict.fromkeys([*(number.partition("/")[0] for number in numbers if number), *drawn]))
 
-    def unfinished(self, finished: FinishedRecipe) -> list[str]:
+    def unfinished(self, finished: Run) -> list[str]:
         """Return the stages of a recipe that the table reads and that have not run."""
-        has = finished.loaded.stages if finished.loaded is not None else ()
-        return [name for name in self.stages if name in has and name not in finished.folders]
+        has = finished.stages if isinstance(finished, NamedRecipe) else ()
+        return [name for name in self.stages if name in has and name not in finished.finished]
 
 
 def open_table(
@@ -135,7 +138,7 @@ def paper_table(table: OpenTable) -> PaperTable:
     made.numbers = {name: text for name, column in file.columns.items() if (text := column.number or column.count)}
     every = [finished for place in table.places.values() for finished in place.finished]
     made.seeds = list(dict.fromkeys(finished.seed for finished in every))
-    made.models = list(dict.fromkeys(base for finished in every for base in _bases(finished.data)))
+    made.models = list(dict.fromkeys(base for finished in every for base in _bases(finished.settings)))
     evaluations = _evaluations(table)
     counted = None if table.annotations is None else statistics(read_jsonl(table.annotations, Sample), resamples=1)
     for title, column in file.columns.items():
@@ -162,7 +165,7 @@ def _table_row(name: str, table: OpenTable, published: Published | None) -> Tabl
     if place.finished:
         row.recipe = ", ".join(str(source.path) for source in place.sources.values())
         row.commands = [finished.command for finished in place.finished if table.unfinished(finished)]
-        row.budget = "; ".join(dict.fromkeys(filter(None, (_budget(finished.data) for finished in place.finished))))
+        row.budget = "; ".join(dict.fromkeys(filter(None, (_budget(finished.settings) for finished in place.finished))))
         if len(row.commands) == len(place.finished):
             row.waiting = "not run"
     elif place.row.domain is not None:
@@ -183,14 +186,12 @@ def _evaluations(table: OpenTable) -> Measured:
         for name, source in place.sources.items():
             by_seed = measured[title, name] = {}
             for seed, finished in source.by_seed().items():
-                stages = [
-                    stage for stage in table.stages if stage in finished.evaluations and stage in finished.folders
-                ]
+                stages = [name for name in table.stages if name in finished.stages and finished.stages[name].measured]
                 for stage in stages:
-                    folder = finished.folders[stage]
+                    folder = finished.stages[stage].place
                     if folder not in read:
-                        read[folder] = finished.evaluation(stage)
-                by_seed[str(seed)] = {stage: read[finished.folders[stage]] for stage in stages}
+                        read[folder] = evaluation_of(finished.stages[stage])
+                by_seed[str(seed)] = {stage: read[finished.stages[stage].place] for stage in stages}
     return measured
 
 
@@ -297,7 +298,7 @@ def table_frontier(table: OpenTable) -> Frontier:
     results = []
     for name, place in table.places.items():
         for finished in place.finished:
-            own = finished.results
+            own = results_of(finished)
             kept = {stage: each for stage, each in own.evaluations.items() if stage in table.stages}
             results.append(RecipeResults(name.partition(GROUP)[0], own.settings, kept))
     models = list(dict.fromkeys(place.row.model for place in table.places.values()))
@@ -317,8 +318,8 @@ def table_curves(table: OpenTable, metric: str) -> list[Curve]:
             series: dict[int, Series] = {}
             for finished in place.finished:
                 try:
-                    if stage in finished.folders:
-                        series[finished.seed] = curves.metric_of(finished.folders, metric, [stage])[stage]
+                    if stage in finished.finished:
+                        series[finished.seed] = curves.metric_of(finished.finished, metric, [stage])[stage]
                 except UsageError as error:
                     without.append(error)
             if series:

@@ -7,33 +7,34 @@ from pathlib import Path
 
 from fgrl.console import Console
 from fgrl.pipeline.execution import execute
-from fgrl.pipeline.finished import FinishedRecipe
 from fgrl.pipeline.planning import Options
 from fgrl.pipeline.sweep_points import load_point
+from fgrl.recipe.named import NamedRecipe
+from fgrl.runs.run import Run
 
 
 def run_unfinished(
-    recipes: Iterable[FinishedRecipe],
+    recipes: Iterable[Run],
     command: Sequence[str],
     console: Console,
     machines: Path | None = None,
     *,
     dry_run: bool = False,
 ) -> int:
-    """Run them, those without a recipe left out; dry_run: only say their commands. Returns the exit code of the first
+    """Run them, folders of runs left out; dry_run: only say their commands. Returns the exit code of the first
     that fails, else 0.
     """
-    for finished in recipes:
-        if finished.recipe is None:
+    for named in recipes:
+        if not isinstance(named, NamedRecipe):
             continue
-        console.say(finished.command)
+        console.say(named.command)
         if dry_run:
             continue
-        options = Options(arguments=finished.overrides, command=command)
-        placed = finished.recipe
+        options = Options(arguments=named.overrides, command=command)
+        placed = named.recipe
         if machines is not None:
-            placed = load_point(placed.address, finished.overrides, str(machines))
-        if code := execute(placed, finished.runs.root, options, console).exit:
-            console.say(f"not finished: {finished.command}")
+            placed = load_point(placed.address, named.overrides, str(machines))
+        if code := execute(placed, named.runs.root, options, console).exit:
+            console.say(f"not finished: {named.command}")
             return code
     return 0

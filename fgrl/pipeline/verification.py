@@ -10,8 +10,10 @@ from typing import Any
 from fgrl.errors import DataError, UsageError
 from fgrl.files import damage_reported
 from fgrl.modules import checkpoints
-from fgrl.pipeline.folders import RESERVED, Runs
-from fgrl.results.records import RUN, Broken, Unfinished, check_contents, has_run, read_run, reject
+from fgrl.runs.folders import RESERVED, Runs
+from fgrl.runs.records import RUN, Broken, Unfinished
+from fgrl.runs.run import Run
+from fgrl.runs.stage import Stage
 
 
 def verify(runs: Runs) -> dict[str, Any]:
@@ -26,23 +28,21 @@ def verify(runs: Runs) -> dict[str, Any]:
     for folder in sorted(runs.stages.glob("*-*")):
         counts["stages"] += 1
         try:
-            check_contents(folder)
+            Stage(folder).check(contents=True)
             counts["whole"] += 1
         except Unfinished:
             counts["unfinished"] += 1
         except Broken as broken:
-            reject(folder)
+            Stage(folder).reject()
             problems.append(f"{broken}: the stage counts as unfinished from now on, and the next run makes it again")
         for name in checkpoints.NAMES:
             if damage := checkpoints.damage(folder / name):
                 problems.append(f"{folder.name}/{name} is damaged ({damage}): the stage will start from its beginning")
     for folder in sorted(runs.root.glob("*/*Z-*")):
-        if folder.parent.name in RESERVED or not has_run(folder):
-            continue
-        notes: list[str] = []
-        shown = "" if read_run(folder, notes).exit is not None else " The run is shown as unfinished"
-        if notes:
-            problems.append(f"{(folder / RUN).relative_to(runs.root)}: {' '.join(notes)}{shown}")
+        run = Run(folder)
+        if folder.parent.name not in RESERVED and run.has_record and (record := run.record) and run.damage:
+            shown = "" if record.exit is not None else " The run is shown as unfinished"
+            problems.append(f"{(folder / RUN).relative_to(runs.root)}: {' '.join(run.damage)}{shown}")
     problems += [problem for file in sorted(runs.cache.glob("*.sqlite")) if (problem := _damage_of(file))]
     return {**counts, "problems": problems}
 

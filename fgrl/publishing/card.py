@@ -15,7 +15,7 @@ from fgrl import lazy
 from fgrl.evaluation.statistics import Estimate
 from fgrl.publishing.exported import Exported
 from fgrl.publishing.provenance import Provenance
-from fgrl.results.reading import mapping
+from fgrl.runs.reading import mapping
 from fgrl.sanitizing import Sanitizer
 from fgrl.visible import visible
 

@@ -27,7 +27,7 @@ from fgrl.publishing import card
 from fgrl.publishing.exported import Exported
 from fgrl.publishing.lineage import Lineage, base_model, lineage
 from fgrl.publishing.provenance import Provenance
-from fgrl.results.reading import read_json
+from fgrl.runs.reading import read_json
 from fgrl.sanitizing import Sanitizer, is_path, last_part, parts, remember
 from fgrl.specs import HUB_ID, ModelSpec, names_folder
 
@@ -349,7 +349,7 @@ def _describe(
     """Write the recipe, the model card, and the marker of an export."""
     recipe = provenance.recipe() if provenance.chain else None
     remember(recipe)
-    places = [stage.folder.parent for stage in provenance.chain]
+    places = [stage.place.parent for stage in provenance.chain]
     sanitizer = Sanitizer(recipe, [*places, model, exported.folder.resolve().parent])
     text = "" if recipe is None else yaml.safe_dump(
         sanitizer.value(recipe), sort_keys=False, allow_unicode=True, width=110

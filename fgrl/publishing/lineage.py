@@ -10,7 +10,7 @@ from typing import Any
 from fgrl import lazy
 from fgrl.models.sources import Source, base_of
 from fgrl.models.wheels import PACKAGES
-from fgrl.results.stage_folder import StageFolder
+from fgrl.runs.stage import Stage
 from fgrl.specs import names_folder, stage_of
 
 huggingface_hub = lazy.load("huggingface_hub")
@@ -45,7 +45,7 @@ class Lineage:
     """The model that training began with, through every stage before; None: it is not known."""
 
 
-def lineage(folder: Path, chain: Sequence[StageFolder] = ()) -> Lineage:
+def lineage(folder: Path, chain: Sequence[Stage] = ()) -> Lineage:
     """Return the lineage of a folder that `fgrl.models.save` wrote. chain: the stages that it was made from.
 
     Raises `DataError` where the base of an adapter is gone.
@@ -57,7 +57,7 @@ def lineage(folder: Path, chain: Sequence[StageFolder] = ()) -> Lineage:
     return Lineage(adapters, source, _root(source, chain))
 
 
-def _root(source: Source, chain: Sequence[StageFolder]) -> Source | None:
+def _root(source: Source, chain: Sequence[Stage]) -> Source | None:
     """Follows what each fully trained model was trained from."""
     for _ in range(len(chain) + 1):
         saved = source.saved_model()
@@ -73,7 +73,7 @@ def _root(source: Source, chain: Sequence[StageFolder]) -> Source | None:
     return source if not source.saved_model() else None
 
 
-def _trained_from(spec: dict[str, Any], chain: Sequence[StageFolder]) -> Source | None:
+def _trained_from(spec: dict[str, Any], chain: Sequence[Stage]) -> Source | None:
     base = str(spec.get("base") or "")
     made_by = stage_of(base)
     if made_by is not None:

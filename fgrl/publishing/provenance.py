@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.errors import DataError
-from fgrl.evaluation.comparison import METRICS
 from fgrl.registry.problems import dotted
 from fgrl.results.differing import inside
 from fgrl.results.evaluations import read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
-from fgrl.results.reading import mapping
-from fgrl.results.records import STAGE, folder_of
-from fgrl.results.stage_folder import StageFolder
+from fgrl.runs.reading import mapping
+from fgrl.runs.records import STAGE
+from fgrl.runs.stage import Stage, find
 from fgrl.specs import HUB_ID, names_folder, stage_of
 
 _REFERENCE = re.compile(r"\$\{out:\s*([^}\s]+)\s*\}")
@@ -45,7 +44,7 @@ class Input:
 class MeasuredNumbers:
     """Numbers of the model in one evaluation."""
 
-    evaluation: StageFolder
+    evaluation: Stage
     baseline: str
     model: str
     """Names in the evaluation; the first is empty for a model that is itself the baseline."""
@@ -57,7 +56,7 @@ class MeasuredNumbers:
 class Provenance:
     """Origin of a model. Empty for a model whose stage's folder is unknown."""
 
-    chain: list[StageFolder] = field(default_factory=list)
+    chain: list[Stage] = field(default_factory=list)
     """The stages that it was made from, in order of execution; its own stage is the last."""
     measured: list[MeasuredNumbers] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -66,7 +65,7 @@ class Provenance:
     """Description of the recipe."""
 
     @property
-    def stage(self) -> StageFolder | None:
+    def stage(self) -> Stage | None:
         return self.chain[-1] if self.chain else None
 
     def recipe(self) -> dict[str, Any]:
@@ -106,7 +105,7 @@ def read(stage: Path, *, step: int | None = None, about: str = "") -> Provenance
 
     Raises `DataError` for a folder that is no finished stage.
     """
-    own = StageFolder(stage.resolve())
+    own = Stage(stage.resolve())
     if not own.finished:
         raise DataError(f"{stage}: it is not the folder of a finished stage ({STAGE} cannot be read)")
     provenance = Provenance(about=about)
@@ -115,14 +114,14 @@ def read(stage: Path, *, step: int | None = None, about: str = "") -> Provenance
     return provenance
 
 
-def _collect(stage: StageFolder, into: Provenance, known: set[str]) -> None:
+def _collect(stage: Stage, into: Provenance, known: set[str]) -> None:
     """Collect the stages that `stage` was made from, then itself."""
     known.add(stage.key)
     for name, key in stage.record.upstream.items():
         if key in known:
             continue
-        folder = folder_of(stage.folder.parent, key)
-        if folder is None or not (other := StageFolder(folder)).finished:
+        other = find(stage.place.parent, key)
+        if other is None or not other.finished:
             known.add(key)
             into.missing.append(f"{name}-{key}")
         else:
@@ -130,10 +129,9 @@ def _collect(stage: StageFolder, into: Provenance, known: set[str]) -> None:
     into.chain.append(stage)
 
 
-def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]:
+def _measured(stage: Stage, step: int | None) -> Iterator[MeasuredNumbers]:
     """Yield the measurements of its model by finished evaluations beside the stage, the newest first."""
-    beside = map(StageFolder, stage.folder.parent.glob("*-*"))
-    evaluations = [other for other in beside if (other.out / METRICS).is_file() and other.finished]
+    evaluations = [other for other in map(Stage, stage.place.parent.glob("*-*")) if other.measured]
     for evaluation in sorted(evaluations, key=lambda other: other.record.made, reverse=True):
         if stage.key not in (*evaluation.record.upstream.values(), evaluation.key):
             continue
@@ -145,7 +143,7 @@ def _measured(stage: StageFolder, step: int | None) -> Iterator[MeasuredNumbers]
                 yield MeasuredNumbers(evaluation, base, model, rows)
 
 
-def _names_of(stage: StageFolder, step: int | None, evaluation: StageFolder) -> list[str]:
+def _names_of(stage: Stage, step: int | None, evaluation: Stage) -> list[str]:
     """Return the names of a stage's model in an evaluation; for `select`, whose product one of its models is, the
     chosen one.
     """

@@ -18,6 +18,7 @@ from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import Key, Place, Problem, Problems, alternatives, nearest
 from fgrl.registry.tree import Tree
 from fgrl.registry.yaml_files import read_tree
+from fgrl.runs.folders import RESERVED
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 SEPARATOR = "::"
@@ -48,6 +49,21 @@ class Address:
     @property
     def name(self) -> str:
         return self.file.name if self.row is None else f"{self.file.name}{SEPARATOR}{self.row}"
+
+
+def recipe_name(address: Path | str) -> str:
+    """Return a recipe's folder below `runs/`: its place below the nearest folder called `recipes`, else its file name.
+
+    `recipes/small/dpo.yaml` is `small-dpo`, `dpo.yaml` is `dpo`, and its row `dpo.yaml::phi3` is `dpo-phi3`. It never
+    begins with a dot: `...yaml` would lie beside the runs folder.
+    """
+    recipe = Address.parse(address)
+    file = recipe.file.resolve()
+    above = file.parent.parts
+    first = len(above) - above[::-1].index("recipes") if "recipes" in above else len(above)
+    rows = [] if recipe.row is None else [recipe.row.replace("/", "-")]
+    name = "-".join([*above[first:], file.stem, *rows]).lstrip(".-") or "recipe"
+    return f"{name}-recipe" if name in RESERVED else name
 
 
 def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:

@@ -25,7 +25,7 @@ def folders() -> list[Path]:
     return [folder for folder in candidates if files.is_folder(folder)]
 
 
-def names() -> list[str]:
+def shipped_names() -> list[str]:
     """Return the names of all of them, as `small/rtt`, sorted."""
     return sorted(
         {
@@ -58,7 +58,7 @@ def by_name(address: Path | str) -> Path | None:
 def similar(name: Path | str) -> str | None:
     """Return the recipe that was probably meant: `rtt` is `small/rtt` where no recipe of that name lies further up."""
     word = Address.parse(name).file.with_suffix("").as_posix()
-    known = names()
+    known = shipped_names()
     last = [known_name for known_name in known if known_name.rpartition("/")[2] == word]
     return last[0] if len(last) == 1 else nearest(word, known)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from fgrl.evaluation.answer import Answer
 from fgrl.results.conclusions import Example
-from fgrl.results.reading import mapping
-from fgrl.results.run_folder import RunFolder, RunStage
+from fgrl.runs.reading import mapping
+from fgrl.runs.run import Run
+from fgrl.runs.stage import Stage
 from fgrl.visible import quantity
 
 
@@ -22,12 +23,12 @@ class Training:
     """Its algorithm, model and steps."""
 
 
-def trainings(run: RunFolder) -> list[Training]:
+def trainings(run: Run) -> list[Training]:
     """Return the stages that have an algorithm."""
-    return [Training(stage.name, _words(stage)) for stage in run.stages if stage.settings.get("algorithm")]
+    return [Training(stage.name, _words(stage)) for stage in run.stages.values() if stage.settings.get("algorithm")]
 
 
-def surroundings(run: RunFolder) -> list[str]:
+def surroundings(run: Run) -> list[str]:
     """Return the seed and the machine."""
     seed, cores = run.settings.get("seed", run.environment.get("seed")), run.environment.get("cores")
     machine = [run.environment.get("platform"), quantity(cores, "core") if isinstance(cores, int) else None]
@@ -42,7 +43,7 @@ def pair(answers: Sequence[Answer], baseline: str) -> Example | None:
     return None if after is None else Example.of(before[after.id], after)
 
 
-def _words(stage: RunStage) -> str:
+def _words(stage: Stage) -> str:
     algorithm, steps = _name(stage.settings["algorithm"], "name"), ""
     for unit in ("step", "iteration"):
         if isinstance(count := stage.summary.get(f"{unit}s"), int):

@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import METRICS
+from fgrl.evaluation.number_names import METRICS
 from fgrl.files import write_text
 from fgrl.kinds import Meaning
 from fgrl.modules import stored_rollouts
@@ -35,9 +35,10 @@ from fgrl.results.concluding import conclusions_of
 from fgrl.results.conclusions import Conclusions, Example
 from fgrl.results.evaluations import ANSWERS, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber, headlines
-from fgrl.results.reading import finite, read_json, read_records
-from fgrl.results.run_folder import RunFolder, RunStage, load
-from fgrl.results.series import Series
+from fgrl.runs.reading import finite, read_json, read_records
+from fgrl.runs.run import Run
+from fgrl.runs.series import Series
+from fgrl.runs.stage import Stage
 from fgrl.sanitizing import hide_on_page
 from fgrl.types import Sample
 from fgrl.visible import visible
@@ -69,7 +70,7 @@ class Curve:
 class Curves:
     """The plots of a stage."""
 
-    stage: RunStage
+    stage: Stage
     first: list[Curve]
     more: list[Curve]
     left_out: list[str]
@@ -120,9 +121,9 @@ class EvaluationSection:
 class View:
     """Everything that the template reads."""
 
-    run: RunFolder
+    run: Run
     css: Markup
-    stopped_at: RunStage | None
+    stopped_at: Stage | None
     verdict: Conclusions
     trainings: list[overview.Training]
     surroundings: list[str]
@@ -187,13 +188,14 @@ def _value(value: Any) -> str:
 
 
 def _view(folder: Path) -> View:
-    run = load(folder)
+    run = Run(folder)
+    run.read()
     stopped = None
     if run.record.state != "finished":
-        stopped = next((stage for stage in run.stages if stage.state in ("unfinished", "not started")), None)
+        stopped = next((stage for stage in run.stages.values() if stage.state in ("unfinished", "not started")), None)
     css = Markup((templates.HERE / "page.css").read_text(encoding="utf-8") + _order_rules())
     view = View(run, css, stopped, conclusions_of(run), overview.trainings(run), overview.surroundings(run))
-    for stage in run.stages:
+    for stage in run.stages.values():
         if stage.folder is None:
             continue
         if any(series.values or series.broken for series in stage.series):
@@ -216,11 +218,11 @@ def _view(folder: Path) -> View:
             view.annotated += [(stage.name, shown)] if shown else []
             chains = chains_section(read_records(samples, Sample, [], stage.name))  # lines are noted once
             view.chains += [(stage.name, chains)] if chains else []
-    view.compared = _compared(run.stages)
+    view.compared = _compared(list(run.stages.values()))
     return view
 
 
-def _compared(stages: list[RunStage]) -> list[Compared]:
+def _compared(stages: list[Stage]) -> list[Compared]:
     """Return the plots of `COMPARED` over all trainings that log the first of these metrics."""
     logs = {stage.name: {series.name: series for series in stage.series if series.values} for stage in stages}
     trainings = {name: own for name, own in logs.items() if COMPARED[0] in own}
@@ -240,7 +242,7 @@ def _compared(stages: list[RunStage]) -> list[Compared]:
     return shown
 
 
-def _curves(stage: RunStage) -> Curves:
+def _curves(stage: Stage) -> Curves:
     place = {name: number for number, name in enumerate(FIRST)}
     order = sorted(stage.series, key=lambda series: -1 if series.interval else place.get(series.name, len(FIRST)))
     if len(order) > AT_ONCE:
@@ -313,7 +315,7 @@ def _order_rules() -> str:
     )
 
 
-def _evaluation(stage: RunStage, run: RunFolder) -> EvaluationSection | None:
+def _evaluation(stage: Stage, run: Run) -> EvaluationSection | None:
     assert stage.folder is not None
     notes = run.notes
     metrics, answers = stage.folder / "out" / METRICS, stage.folder / "out" / ANSWERS

@@ -22,8 +22,8 @@ from markupsafe import Markup
 
 from fgrl import lazy
 from fgrl.files import atomically
-from fgrl.results.series import Series
 from fgrl.results.text import number
+from fgrl.runs.series import Series
 
 matplotlib = lazy.load("matplotlib")
 figures = lazy.load("matplotlib.figure")

@@ -13,8 +13,6 @@ from fgrl.report import plots, sweep_plots, templates
 from fgrl.report.page import FIRST, Compared, environment
 from fgrl.results.estimates import ShownEstimate, axis_of, common_decimals, known_values
 from fgrl.results.influences import influences
-from fgrl.results.run_folder import load
-from fgrl.results.series import Series
 from fgrl.results.sweep_records import (
     INDEX,
     PointRecord,
@@ -25,6 +23,8 @@ from fgrl.results.sweep_records import (
     read_sweep_record,
     short_names,
 )
+from fgrl.runs.run import Run
+from fgrl.runs.series import Series
 from fgrl.sanitizing import hide_on_page
 from fgrl.visible import visible
 
@@ -230,7 +230,7 @@ def _curves(record: SweepRecord, runs: Path) -> list[Compared]:
     for point in order:
         if not point.run or not (runs / point.run).is_dir():
             continue
-        for stage in load(runs / point.run).stages:
+        for stage in Run(runs / point.run).stages.values():
             for series in stage.series:
                 own = logged.setdefault(f"{stage.name}/{series.name}", {})
                 if series.values and all(series.values != other.values for other in own.values()):

@@ -7,16 +7,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from fgrl.evaluation.statistics import Estimate
 from fgrl.results.conclusions import Change, Conclusions
 from fgrl.results.evaluated import SURE, Evaluated, evaluations_of, status_of
 from fgrl.results.exploiting import exploited
 from fgrl.results.learning import learned
-from fgrl.results.records import read_run, write_run
-from fgrl.results.run_folder import RunFolder, load
 from fgrl.results.trainings import Trainings
+from fgrl.runs.run import Run
 
 MOST_CHANGES = 5
 MOST_OF_A_METRIC = 2
@@ -24,10 +26,10 @@ MOST_OF_A_METRIC = 2
 characters, tokens)."""
 
 
-def conclude(run: RunFolder) -> Conclusions:
+def conclude(run: Run) -> Conclusions:
     """1. what was evaluated, 2. did it learn, 3. does it exploit its reward, 4. what changed most."""
     trainings = Trainings(run)
-    evaluations = [each for stage in run.stages for each in evaluations_of(stage, trainings)]
+    evaluations = [each for stage in run.stages.values() for each in evaluations_of(stage, trainings)]
     # an evaluation stage measures the product; those while training are read where there is none
     evaluations = [each for each in evaluations if not each.while_training] or evaluations
     goals = [goal for each in evaluations for goal in each.goals()]
@@ -35,17 +37,19 @@ def conclude(run: RunFolder) -> Conclusions:
     return Conclusions(replies=[reply for reply in replies if reply is not None], changes=_changes(evaluations))
 
 
-def conclusions_of(run: RunFolder) -> Conclusions:
+def conclusions_of(run: Run) -> Conclusions:
     """Return the stored conclusions of a run, or else what can be concluded now."""
-    return run.record.conclusions or conclude(run)
+    with suppress(ValidationError):
+        return Conclusions.model_validate(run.record.conclusions)
+    return conclude(run)
 
 
 def renew(folder: Path) -> Conclusions:
     """Conclude again, and store it with a run that has ended."""
-    conclusions, notes = conclude(load(folder)), list[str]()
-    record = read_run(folder, notes)
-    if record.exit is not None and not notes:
-        write_run(folder, record.model_copy(update={"conclusions": conclusions}))
+    run = Run(folder)
+    conclusions = conclude(run)
+    if run.record.exit is not None and not run.damage:
+        run.write(run.record.model_copy(update={"conclusions": conclusions.model_dump()}))
     return conclusions
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from fgrl.errors import DataError
 from fgrl.evaluation.statistics import Estimate, student
 from fgrl.llm.ledger import FILE as LEDGER
-from fgrl.results.reading import finite, read_lines
-from fgrl.results.records import Broken, parse_stage
+from fgrl.runs.reading import finite, read_lines
+from fgrl.runs.records import Broken
+from fgrl.runs.stage import Stage
 
 COUNTED = ("prompt_tokens", "completion_tokens", "usd")
 SECONDS = "seconds/"
@@ -52,7 +53,7 @@ def read_costs(folder: Path, skip: int = 0) -> StageCosts:
     """
     notes: list[str] = []
     try:
-        record = parse_stage(folder)
+        record = Stage(folder).record
     except Broken as broken:
         raise DataError(f"{folder}: {broken}") from None
     calls = list(read_lines(folder / LEDGER, notes, folder.name)) if (folder / LEDGER).exists() else []

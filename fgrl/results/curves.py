@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from fgrl.errors import DataError, UsageError
 from fgrl.evaluation.statistics import Estimate, student
 from fgrl.registry.problems import closest
-from fgrl.results.series import Series, read_series
+from fgrl.runs.series import Series
+from fgrl.runs.stage import Stage
 
 MOST_SUGGESTED = 3
 
@@ -48,7 +48,7 @@ def first_reaching(points: Mapping[float, Estimate], level: float) -> float | No
     return next((step for step, point in points.items() if point.mean is not None and point.mean >= level), None)
 
 
-def metric_of(folders: Mapping[str, Path], metric: str, stages: Sequence[str] = ()) -> dict[str, Series]:
+def metric_of(finished: Mapping[str, Stage], metric: str, stages: Sequence[str] = ()) -> dict[str, Series]:
     """Return a metric in the logs of a run's finished stages, by the stage's name.
 
     stages: names of stages, or patterns of names (`*`, `apo_*`), of which those count whose logs have the metric;
@@ -56,13 +56,13 @@ def metric_of(folders: Mapping[str, Path], metric: str, stages: Sequence[str] = 
     has, and without `stages` for one that several logs have; `DataError` for a log that cannot be read.
     """
     named = [name for name in stages if not is_pattern(name)]
-    if absent := [name for name in named if name not in folders]:
-        raise UsageError(f'no finished stage "{absent[0]}"; there are: {", ".join(folders) or "none"}')
+    if absent := [name for name in named if name not in finished]:
+        raise UsageError(f'no finished stage "{absent[0]}"; there are: {", ".join(finished) or "none"}')
     series: dict[str, Series] = {}
     known_to: dict[str, list[str]] = {}
-    for name, folder in folders.items():
+    for name, stage in finished.items():
         if not stages or any(fnmatchcase(name, pattern) for pattern in stages):
-            logged = _logged(folder)
+            logged = _logged(stage)
             known_to[name] = [own.name for own in logged]
             series.update((name, own) for own in logged if own.name == metric)
     if len(series) > 1 and not stages:
@@ -84,11 +84,10 @@ def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
-def _logged(folder: Path) -> list[Series]:
-    notes: list[str] = []
-    series = read_series(folder, notes, folder.name)
-    if notes:
-        raise DataError(" ".join(notes))
+def _logged(stage: Stage) -> list[Series]:
+    series = stage.series
+    if stage.notes:
+        raise DataError(" ".join(stage.notes))
     return series
 
 

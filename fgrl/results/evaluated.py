@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import METRICS
+from fgrl.evaluation.number_names import METRICS
 from fgrl.evaluation.statistics import combined
 from fgrl.kinds import Meaning, Purpose
 from fgrl.results.conclusions import Status
 from fgrl.results.estimates import ShownEstimate
 from fgrl.results.evaluations import ANSWERS, Evaluation, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
-from fgrl.results.reading import mapping, read_records
-from fgrl.results.run_folder import RunStage
 from fgrl.results.symptoms import Symptoms
 from fgrl.results.trainings import TrainedModel, Trainings
+from fgrl.runs.reading import mapping, read_records
+from fgrl.runs.stage import Stage
 
 SURE = 1.96
 """Standard errors on each side of a 95% interval."""
@@ -72,7 +72,7 @@ class Goal:
 class Evaluated:
     """The numbers of one stage."""
 
-    stage: RunStage
+    stage: Stage
     evaluation: Evaluation
     answers: Path
     """File of their answers, which may not exist."""
@@ -225,7 +225,7 @@ def status_of(change: ShownEstimate, better: str) -> Status:
     return "good" if (change.mean > 0) == (better == "higher") else "bad"
 
 
-def evaluations_of(stage: RunStage, trainings: Trainings) -> Iterator[Evaluated]:
+def evaluations_of(stage: Stage, trainings: Trainings) -> Iterator[Evaluated]:
     """Return the measurements of a stage: of an evaluation, or of a training at its last evaluation."""
     if stage.folder is None:
         return

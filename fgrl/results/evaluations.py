@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from fgrl.evaluation import observations
-from fgrl.evaluation.comparison import METRICS
-from fgrl.evaluation.number_names import NumberName
+from fgrl.evaluation.number_names import METRICS, NumberName
 from fgrl.evaluation.observations import Observations
 from fgrl.evaluation.statistics import Measured
-from fgrl.kinds import Meaning, Purpose, meaning_in
 from fgrl.results.numbers import Measure, measures
-from fgrl.results.reading import mapping, read_json
-from fgrl.results.records import find_stage
+from fgrl.runs.reading import mapping, read_json
+from fgrl.runs.stage import Stage
 from fgrl.types import Record
+from fgrl.types.meanings import Meaning, Purpose, meaning_in
 
 ANSWERS = "answers.jsonl"
 DRAWN_BY = ("sampling", "temperatures")
@@ -61,7 +60,7 @@ class Evaluation:
     @cached_property
     def identity(self) -> Mapping[str, Any]:
         """What the key of its stage is a hash of."""
-        record = find_stage(self.product.parent) if self.product else None
+        record = Stage(self.product.parent).found if self.product else None
         return {} if record is None else record.identity
 
     def measured(self, name: NumberName, model: str) -> Measured | None:

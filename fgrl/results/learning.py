@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from fgrl.evaluation.statistics import Estimate, combined
 from fgrl.results.conclusions import MOST_FINDINGS, Finding, Reply, Status
 from fgrl.results.evaluated import SURE, Evaluated, Goal
-from fgrl.results.reading import finite, mapping
-from fgrl.results.run_folder import RunFolder, RunStage
 from fgrl.results.text import number, signed
+from fgrl.runs.reading import finite, mapping
+from fgrl.runs.run import Run
+from fgrl.runs.stage import Stage
 
 ADD = (
     'To learn whether the answers got better, add a number that the training did not use to "{key}" of the recipe and run '
@@ -20,9 +21,9 @@ ADD = (
 )
 
 
-def learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
+def learned(run: Run, evaluations: Sequence[Evaluated], goals: Sequence[Goal]) -> Reply | None:
     """Return the reply to whether the models learned; None where nothing was measured."""
-    fits = [finding for stage in run.stages if (finding := _fit(stage)) is not None]
+    fits = [finding for stage in run.stages.values() if (finding := _fit(stage)) is not None]
     undeclared = [finding for each in evaluations for finding in _undeclared(each)]
     if counted := _decisive(goals):
         findings = [Finding(status=_shown(goal), text=f"{goal.text}.") for goal in goals[:MOST_FINDINGS]]
@@ -41,7 +42,7 @@ def learned(run: RunFolder, evaluations: Sequence[Evaluated], goals: Sequence[Go
     if fits:
         short = "Not shown: on held-out rows there is no difference with an interval that excludes 0."
         return _reply("unsure", short, fits)
-    trains = any(stage.component in ("finetune", "rl") for stage in run.stages)
+    trains = any(stage.component in ("finetune", "rl") for stage in run.stages.values())
     return _reply("unknown", "Unknown: nothing held out was measured.", []) if trains else None
 
 
@@ -101,7 +102,7 @@ def _undeclared(evaluated: Evaluated) -> Iterable[Finding]:
                     yield Finding(status="unknown", text=text)
 
 
-def _fit(stage: RunStage) -> Finding | None:
+def _fit(stage: Stage) -> Finding | None:
     """Return a finding on the rows that a finetuning did not train on."""
     held = mapping(stage.summary.get("holdout"))
     before, after = mapping(held.get("before")), mapping(held.get("after"))

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fgrl.evaluation.comparison import NOT_MODELS
-from fgrl.evaluation.number_names import NumberName
+from fgrl.evaluation.number_names import NOT_MODELS, NumberName
 from fgrl.evaluation.statistics import Estimate
 from fgrl.results.estimates import Axis, ShownEstimate, axis_of, common_decimals, known_values
-from fgrl.results.reading import finite, mapping
+from fgrl.runs.reading import finite, mapping
 
 
 @dataclass

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from fgrl.evaluation.number_names import StageNumber, pick
 from fgrl.evaluation.statistics import Estimate, student
-from fgrl.kinds.metric import Better
 from fgrl.results.comparing import Difference, Measurement, RecipeNumber, row_difference, row_number
 from fgrl.results.evaluations import Evaluation
+from fgrl.types.meanings import Better
 
 E = TypeVar("E", bound=Estimate)
 Evaluations = Mapping[str, Mapping[str, Evaluation]]

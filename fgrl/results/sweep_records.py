@@ -13,14 +13,14 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from fgrl.errors import DataError
-from fgrl.evaluation.comparison import METRICS
 from fgrl.evaluation.number_names import of_model
 from fgrl.evaluation.statistics import Estimate
 from fgrl.files import write_json
 from fgrl.results.evaluations import read_evaluation
-from fgrl.results.reading import mapping
-from fgrl.results.run_folder import RunFolder, RunStage
 from fgrl.results.trainings import Trainings
+from fgrl.runs.reading import mapping
+from fgrl.runs.run import Run
+from fgrl.runs.stage import Stage
 from fgrl.sanitizing import hide_in
 from fgrl.types import Record
 
@@ -197,16 +197,16 @@ def as_word(value: Any) -> str:
 # -- numbers of a point ------------------------------------------------------------------------------------------------
 
 
-def numbers_of(run: RunFolder) -> dict[str, Estimate]:
+def numbers_of(run: Run) -> dict[str, Estimate]:
     """Return the numbers that the stages of a run reported at their ends, with intervals where evaluations have them."""
     numbers: dict[str, Estimate] = {}
-    for stage in run.stages:
-        if not stage.finished or stage.folder is None:
+    for stage in run.stages.values():
+        if not stage.finished:
             continue
         for name, value in _leaves({**stage.summary, "measured": None}, stage.name):
             numbers[name] = Estimate(mean=value)
-        if (stage.folder / "out" / METRICS).exists():
-            evaluation = read_evaluation(stage.folder / "out", [])
+        if stage.measured:
+            evaluation = read_evaluation(stage.out, [])
             for measure in evaluation.measures:
                 for number in measure.models:
                     name = of_model(measure.name, number.model, evaluation.models, evaluation.baseline)
@@ -216,12 +216,12 @@ def numbers_of(run: RunFolder) -> dict[str, Estimate]:
     return numbers
 
 
-def number_of(run: RunFolder, metric: str, numbers: dict[str, Estimate]) -> Estimate | None:
+def number_of(run: Run, metric: str, numbers: dict[str, Estimate]) -> Estimate | None:
     """Return the number `STAGE/NUMBER` of a run: of the stage's report, else the last value that it logged."""
     if metric in numbers:
         return numbers[metric]
     name, _, logged = metric.partition("/")
-    stage = next((stage for stage in run.stages if stage.name == name), None)
+    stage = run.stages.get(name)
     series = None if stage is None else stage.logged.get(logged)
     if series is None or not series.values:
         return None
@@ -238,9 +238,9 @@ class MainNumber(NamedTuple):
     """True if it is the reward that was trained on."""
 
 
-def main_number(run: RunFolder) -> MainNumber | None:
+def main_number(run: Run) -> MainNumber | None:
     """Return the first number with a goal of a run's last evaluation that has one; where none has, the first reward."""
-    trainings, measuring = Trainings(run), [each for each in run.stages if each.finished and each.folder is not None]
+    trainings, measuring = Trainings(run), [each for each in run.stages.values() if each.measured]
     for purpose in ("goal", "reward"):
         for stage in reversed(measuring):
             if (found := _first(stage, purpose, trainings)) is not None:
@@ -248,12 +248,9 @@ def main_number(run: RunFolder) -> MainNumber | None:
     return None
 
 
-def _first(stage: RunStage, purpose: str, trainings: Trainings) -> MainNumber | None:
-    assert stage.folder is not None
-    if not (stage.folder / "out" / METRICS).exists():
-        return None
+def _first(stage: Stage, purpose: str, trainings: Trainings) -> MainNumber | None:
     evaluation, trained_on = (
-        read_evaluation(stage.folder / "out", []),
+        read_evaluation(stage.out, []),
         trainings.rewarding(stage.settings.get("metrics")),
     )
     for measure in evaluation.measures:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fgrl.results.reading import finite, mapping
-from fgrl.results.run_folder import RunFolder
+from fgrl.runs.reading import finite, mapping
+from fgrl.runs.run import Run
 from fgrl.specs import stage_of
 
 
@@ -30,9 +30,9 @@ class TrainedModel:
 class Trainings:
     """The trainings of a run's recipe."""
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: Run) -> None:
         self._stages = mapping(run.settings.get("stages"))
-        self._chosen = {stage.name: stage.summary.get("chosen") for stage in run.stages}
+        self._chosen = {stage.name: stage.summary.get("chosen") for stage in run.stages.values()}
 
     def trained_models(self, models: Mapping[str, Any], names: list[str], baseline: str) -> list[TrainedModel]:
         """Those of `names` that a stage of the recipe made. Where the settings of `models` refer to no stage: all but

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from fgrl.evaluation.comparison import NOT_MODELS
+from fgrl.evaluation.number_names import NOT_MODELS
 from fgrl.registry.problems import unknown
 
 

@@ -20,8 +20,8 @@ from fgrl.evaluation.held_out import measure
 from fgrl.evaluation.observations import Observations, Observed
 from fgrl.evaluation.statistics import weighted_mean
 from fgrl.kinds import Metric
-from fgrl.pipeline.finished import read_sources
 from fgrl.recipe import know_components
+from fgrl.recipe.words import read_sources
 from fgrl.report.comparison_text import comparison_text
 from fgrl.results.comparing import ComparedRecipe, RecipeComparison, compare
 from fgrl.results.evaluations import Evaluation

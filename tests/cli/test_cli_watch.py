@@ -15,7 +15,7 @@ from pipeline_helpers import ROOT
 from typer.testing import CliRunner
 
 from fgrl import cli
-from fgrl.pipeline.history import LOCK
+from fgrl.runs.folders import LOCK
 
 
 def watch(*words: object) -> Any:

@@ -13,6 +13,7 @@ from schema_complaints import complaints
 
 from fgrl import recipe as recipes
 from fgrl import registry
+from fgrl.recipe.schema import schema
 from fgrl.registry import Problems
 from fgrl.registry.tree import Text, parse
 
@@ -60,7 +61,7 @@ def without_dots(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def rules() -> dict[str, Any]:
-    return json.loads(json.dumps(recipes.schema()))
+    return json.loads(json.dumps(schema()))
 
 
 def best(value: dict[str, Any], options: list[dict[str, Any]], rules: dict[str, Any]) -> list[str]:

@@ -15,8 +15,9 @@ from fgrl.console import Console
 from fgrl.errors import DataError
 from fgrl.evaluation import comparison, elo, human_verdicts, observations
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import METRICS, Compared, Comparison
+from fgrl.evaluation.comparison import Compared, Comparison
 from fgrl.evaluation.held_out import measure
+from fgrl.evaluation.number_names import METRICS
 from fgrl.evaluation.observations import FILE, Observations, Observed, refreshed
 from fgrl.evaluation.pairwise import Game, PairOutcome
 from fgrl.evaluation.statistics import Measured, estimate, weighted_mean

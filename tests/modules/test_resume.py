@@ -20,7 +20,7 @@ from fgrl.errors import Stopped
 from fgrl.modules.online import OnlineRounds
 from fgrl.modules.training_module import TrainingModule
 from fgrl.pipeline.run import Run
-from fgrl.results.records import read_alarms
+from fgrl.runs.stage import Stage
 
 ONE_STEP = [
     "stages.policy.algorithm={name: grpo, kl_coef: 0.05}", "stages.policy.rollout.per_prompt=3",
@@ -219,7 +219,7 @@ def test_alarms_keep_their_streaks(recipe: Path, tmp_path: Path, monkeypatch: py
     with pytest.raises(Stopped, match="tokens"):
         alone(recipe, "policy", alarm).run(a_run(folder))
     assert len(log(folder)) == 2, "the third rollout rang; its round was not trained"
-    assert [(alarm.name, alarm.since) for alarm in read_alarms(folder) or []] == [("tokens", 2)]
+    assert [(alarm.name, alarm.since) for alarm in Stage(folder).alarms or []] == [("tokens", 2)]
 
 
 def test_alarms_that_hear_after_the_step_keep_their_streaks(

@@ -18,10 +18,11 @@ from fgrl.cli import app
 from fgrl.errors import UsageError
 from fgrl.pipeline import Options
 from fgrl.pipeline.cleaning import Deletion, Wanted, delete, deletions, parse_age
-from fgrl.pipeline.folders import Runs
-from fgrl.pipeline.history import LOCK, key_in, read_history, stage_lock
 from fgrl.pipeline.invocation import Invocation
-from fgrl.results.records import reject
+from fgrl.results.number_tables import headline
+from fgrl.runs.folders import LOCK, Runs
+from fgrl.runs.history import History
+from fgrl.runs.stage import Stage
 from fgrl.types import Ref
 
 
@@ -60,16 +61,17 @@ def two_runs(bench: Bench, stages: ModuleType) -> None:
 def test_runs_are_listed_with_state_size_and_first_number(bench: Bench, stages: ModuleType) -> None:
     bench.run(first=stages.Counting(), evaluate=stages.Measuring(value=0.5))
     bench.run(first=stages.Counting(), bad=stages.Failing(how="bug"))
-    history = read_history(Runs(bench.runs))
+    history = History(Runs(bench.runs))
     failed, finished = sorted(history.entries, key=lambda entry: entry.state)
-    assert (failed.state, failed.done, len(failed.stages)) == ("failed", 1, 2)
-    assert (finished.state, finished.done, finished.recipe) == ("finished", 2, "fake")
-    assert "0.25 -> 0.5" in finished.headline
+    assert (failed.state, history.done(failed), len(failed.keys)) == ("failed", 1, 2)
+    assert (finished.state, history.done(finished), finished.name) == ("finished", 2, "fake")
+    shown = headline(history.used_by(finished))
+    assert "0.25 -> 0.5" in shown
     size = sum(file.stat().st_size for file in bench.runs.rglob("*") if file.is_file() and ".locks" not in file.parts)
     assert history.bytes == size, "a stage that both use counts once"
     done = CliRunner().invoke(app, ["runs", str(bench.runs)])
     assert "2 runs and 3 stages" in done.output
-    assert finished.headline in done.output
+    assert shown in done.output
     listed = json.loads(
         CliRunner().invoke(app, ["runs", str(bench.runs / "fake"), "--state", "failed", "--json"]).output
     )
@@ -83,9 +85,9 @@ def test_a_run_that_is_under_way_is_running_and_a_killed_one_unfinished(bench: B
     assert not (summary.folder / LOCK).exists()
     record = summary.folder / "summary.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"exit": None}))
-    assert read_history(Runs(bench.runs)).entries[0].state == "unfinished"
+    assert History(Runs(bench.runs)).entries[0].state_now == "unfinished"
     with FileLock(summary.folder / LOCK):
-        assert read_history(Runs(bench.runs)).entries[0].state == "running"
+        assert History(Runs(bench.runs)).entries[0].state_now == "running"
         assert chosen(bench, recipes=["fake"]) == []
         assert deletions(Runs(bench.runs), Wanted(recipes=["fake"])).kept
 
@@ -147,13 +149,13 @@ def test_a_locked_stage_and_a_stage_that_came_into_use_stay(bench: Bench, stages
     two_runs(bench, stages)
     runs = Runs(bench.runs)
     (old,) = (bench.runs / "stages").glob("old-*")
-    with FileLock(stage_lock(runs, old.name.rpartition("-")[2])):
+    with FileLock(runs.stage_lock(old.name.rpartition("-")[2])):
         held = deletions(runs, Wanted(older_than=timedelta(days=30)))
         assert [item.what for item in held.items] == ["run"]
         assert "being worked on" in held.kept[0]
     doomed = deletions(runs, Wanted(older_than=timedelta(days=30)))
     said: list[str] = []
-    with FileLock(stage_lock(runs, old.name.rpartition("-")[2])):
+    with FileLock(runs.stage_lock(old.name.rpartition("-")[2])):
         delete(runs, doomed, said.append)
     assert old.exists()
     assert "being worked on" in said[0]
@@ -253,16 +255,18 @@ def test_a_run_that_begins_while_stages_are_deleted_keeps_its_own(bench: Bench, 
     again = [each for each in doomed.items if each.what == "stage"][-1].path.name.partition("-")[0]
     begun: list[str] = []
 
-    def begins(path: Path) -> None:
-        reject(path)
+    reject = Stage.reject
+
+    def begins(stage: Stage) -> None:
+        reject(stage)
         if not begun:  # the first stage is being deleted
-            begun.append(path.name)
+            begun.append(stage.name)
             folder = runs.new_invocation("late", "01234567")
             key = next(item.path.name for item in doomed.items if item.path.name.startswith(f"{again}-"))
             (folder / "inputs.json").write_text(json.dumps({"keys": {again: key.rpartition("-")[2]}}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fgrl.pipeline.cleaning.reject", begins)
+        patch.setattr(Stage, "reject", begins)
         delete(runs, doomed, said.append)
     assert any("used by a run that remains" in text for text in said)
     assert again in names(bench.runs)
@@ -308,10 +312,10 @@ def test_a_path_names_the_stage_in_whose_folder_it_lies(bench: Bench, stages: Mo
     assert summary.folder is not None
     key = summary.stages["sft"].key
     runs = Runs(bench.runs)
-    assert key_in(str(summary.folder / "stages" / "sft" / "out"), runs) == key
-    assert key_in(str(bench.runs / "stages" / f"sft-{key}" / "out" / "samples.jsonl"), runs) == key
+    assert runs.key_in(str(summary.folder / "stages" / "sft" / "out")) == key
+    assert runs.key_in(str(bench.runs / "stages" / f"sft-{key}" / "out" / "samples.jsonl")) == key
     for text in ("owner/name", "sft", str(bench.runs / "stages"), "a/b\nc", "x/" * 5000, "a/\0"):
-        assert key_in(text, runs) is None
+        assert runs.key_in(text) is None
 
 
 def test_copies_of_data_files_go_when_nothing_runs(bench: Bench, stages: ModuleType) -> None:
@@ -367,7 +371,7 @@ def test_the_checkpoint_of_a_stage_that_is_unfinished_again_stays(bench: Bench, 
     (folder / "last.ckpt").write_text("12345")
     runs = Runs(bench.runs)
     doomed = deletions(runs, Wanted(checkpoints=True))
-    reject(folder)
+    Stage(folder).reject()
     said: list[str] = []
     assert delete(runs, doomed, said.append) == 0
     assert "not finished any more" in said[0]
@@ -442,7 +446,7 @@ def test_a_failed_start_leaves_a_stage_that_another_process_took_over(
     def later(invocation: Invocation) -> None:
         (folder,) = (bench.runs / "stages").glob("bad-*")
         if how == "working":
-            locks.append(FileLock(stage_lock(Runs(bench.runs), folder.name.rpartition("-")[2])))
+            locks.append(FileLock(Runs(bench.runs).stage_lock(folder.name.rpartition("-")[2])))
             locks[0].acquire(timeout=0)
         else:
             (folder / "stage.json").write_text("{}")

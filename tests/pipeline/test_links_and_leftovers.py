@@ -15,7 +15,7 @@ from pipeline_helpers import fgrl_here, recipe_file
 
 from fgrl import files
 from fgrl.pipeline.cleaning import Wanted, delete, deletions
-from fgrl.pipeline.folders import Runs
+from fgrl.runs.folders import Runs
 
 STAGES = "{first: {name: counting, steps: 3}}"
 

@@ -20,10 +20,11 @@ from fgrl import report
 from fgrl.console import Console
 from fgrl.errors import Stopped, UsageError
 from fgrl.files import write_json
-from fgrl.pipeline import Options, Runs, Summary, execute, plan
+from fgrl.pipeline import Options, Summary, execute, plan
 from fgrl.pipeline.log import read_log
 from fgrl.pipeline.run import Run
-from fgrl.results.records import parse_stage, read_alarms
+from fgrl.runs.folders import Runs
+from fgrl.runs.stage import Stage
 from fgrl.types import AlarmRecord, Ref
 
 
@@ -67,9 +68,9 @@ def test_alarms_are_written_when_they_go_off_and_kept_in_the_record(
     assert bench.run(first=stages.Counting()).exit == Stopped.exit_code
     (folder,) = (bench.runs / "stages").glob("first-*")
     assert not (folder / "stage.json").exists()
-    assert read_alarms(folder) == [alarm]
+    assert Stage(folder).alarms == [alarm]
     assert bench.run(first=stages.Counting()).exit == 0
-    assert parse_stage(folder).alarms == read_alarms(folder) == [alarm]
+    assert Stage(folder).record.alarms == Stage(folder).alarms == [alarm]
     assert not (folder / "alarms.json").exists()
 
 
@@ -218,7 +219,7 @@ def test_limit_is_part_of_the_key_and_reaches_the_stage(
 HOLD = """
 import sys, time
 from pathlib import Path
-from fgrl.pipeline.folders import Runs
+from fgrl.runs.folders import Runs
 with Runs(Path(sys.argv[1])).lock("abc", print, lambda: False):
     print("held", flush=True)
     time.sleep(60)

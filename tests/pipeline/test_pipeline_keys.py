@@ -16,8 +16,7 @@ from fgrl import registry
 from fgrl.console import Console
 from fgrl.kinds import Stage
 from fgrl.pipeline import keys, plan
-from fgrl.pipeline.folders import recipe_name
-from fgrl.recipe import know_components
+from fgrl.recipe import know_components, recipe_name
 from fgrl.registry.problems import Place
 from fgrl.types import Ref
 

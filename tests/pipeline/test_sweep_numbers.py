@@ -17,8 +17,8 @@ from fgrl.pipeline.sweep_points import check_metric
 from fgrl.recipe.sweeps import read_sweep
 from fgrl.report.sweep_page import lead_lines
 from fgrl.results.evaluations import read_evaluation
-from fgrl.results.run_folder import load
 from fgrl.results.sweep_records import PointRecord, SweepRecord, main_number, numbers_of, read_sweep_record
+from fgrl.runs.run import Run
 
 RECIPE = """
 about: "Answers that were given."
@@ -125,7 +125,7 @@ def test_the_goal_ranks_where_no_number_is_named(folder: Path) -> None:
 
 
 def test_the_reward_ranks_where_nothing_else_was_measured(tmp_path: Path) -> None:
-    run = load(ruined_run(tmp_path))
+    run = Run(ruined_run(tmp_path))
     main = main_number(run)
     assert main == ("evaluate/token_reward.reward", "maximize", True)
     points = [
@@ -137,7 +137,7 @@ def test_the_reward_ranks_where_nothing_else_was_measured(tmp_path: Path) -> Non
         varied=["lr"], threads=1, started="2026-05-01T09:30:00Z", points=points,
     )  # fmt: skip
     assert "This is the reward itself, which was trained on; nothing else was measured." in "\n".join(lead_lines(own))
-    assert main_number(load(fake_run(tmp_path / "other"))).of_reward is False
+    assert main_number(Run(fake_run(tmp_path / "other"))).of_reward is False
 
 
 def test_a_function_of_the_reward_is_the_reward(tmp_path: Path) -> None:
@@ -147,21 +147,21 @@ def test_a_function_of_the_reward_is_the_reward(tmp_path: Path) -> None:
     report["metrics"] = {"spans": report["metrics"]["token_reward"]}
     report["meanings"] = {"spans": {"purpose": "goal", "numbers": {"*": {"words": "spans", "better": "higher"}}}}
     (out / "metrics.json").write_text(json.dumps(report))
-    assert main_number(load(folder)).of_reward is False
+    assert main_number(Run(folder)).of_reward is False
     recipe = folder / "recipe.yaml"
     recipe.write_text(
         recipe.read_text().replace(
             "baseline: start,", "baseline: start, metrics: [{name: function, path: 'rewards.py:spans'}],"
         )
     )
-    assert main_number(load(folder)).of_reward is True
+    assert main_number(Run(folder)).of_reward is True
 
 
 def test_trackers_get_the_same_names(tmp_path: Path) -> None:
     folder = fake_run(tmp_path)
-    out = folder / load(folder).record.stages["evaluate"].dir / "out"
+    out = folder / Run(folder).record.stages["evaluate"].dir / "out"
     names = means_by_name(json.loads((out / "metrics.json").read_text())["metrics"], "sft")
-    known = {name.removeprefix("evaluate/"): number.mean for name, number in numbers_of(load(folder)).items()}
+    known = {name.removeprefix("evaluate/"): number.mean for name, number in numbers_of(Run(folder)).items()}
     assert names.items() <= known.items()
     assert {"rule.kept", "sft/rule.kept", "length.tokens"} <= names.keys()
     assert read_evaluation(out, []).models == ["sft", "policy"]

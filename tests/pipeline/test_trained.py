@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from conftest import CORPUS
@@ -14,7 +13,7 @@ from typer.testing import CliRunner
 
 from fgrl.cli import app
 from fgrl.errors import DataError, UsageError
-from fgrl.pipeline import trained
+from fgrl.recipe import words
 
 RECIPE = """
 about: "Two trainings, one on top of the other, and a reward model."
@@ -79,7 +78,7 @@ def stage_folder(world: Path, name: str) -> Path:
 
 def test_every_way_to_name_the_policy_means_the_same_folder(world):
     recipe, run, stage = world / "tiny.yaml", run_folder(world), stage_folder(world, "policy")
-    words = [
+    every = [
         recipe,
         f"{recipe}:policy",
         run,
@@ -89,12 +88,12 @@ def test_every_way_to_name_the_policy_means_the_same_folder(world):
         stage / "out",
         run / "stages" / "policy",
     ]
-    named = [trained.model(str(word), world / "runs") for word in words]
-    assert {model.folder.resolve() for model in named} == {(stage / "out").resolve()}
+    named = [words.model(str(word), world / "runs") for word in every]
+    assert {model.model.resolve() for model in named} == {(stage / "out").resolve()}
     assert {model.name for model in named} == {"policy"}
-    assert all(trained.names_a_stage(str(word), world / "runs") for word in words)
+    assert all(words.names_a_stage(str(word), world / "runs") for word in every)
     assert named[0].about.startswith("Two trainings")
-    assert trained.model(str(recipe), world / "runs", stage="sft").folder == stage_folder(world, "sft") / "out"
+    assert words.model(str(recipe), world / "runs", stage="sft").model == stage_folder(world, "sft") / "out"
 
 
 def test_a_bare_name_means_the_only_run_or_stage_of_this_name(world, tmp_path, monkeypatch):
@@ -102,12 +101,12 @@ def test_a_bare_name_means_the_only_run_or_stage_of_this_name(world, tmp_path, m
     runs, policy = world / "runs", stage_folder(world, "policy") / "out"
     run = run_folder(world)
     for word in ("policy", stage_folder(world, "policy").name, "tiny", "tiny:policy", run.name, f"{run.name}:policy"):
-        assert trained.names_a_stage(word, runs), word
-        assert trained.model(word, runs).folder.resolve() == policy.resolve(), word
-    assert trained.model("sft", runs).name == "sft"
+        assert words.names_a_stage(word, runs), word
+        assert words.model(word, runs).model.resolve() == policy.resolve(), word
+    assert words.model("sft", runs).name == "sft"
     for word in ("smollm2-135m-instruct", "owner/policy", "pol", "policy:sft", "..", ""):
-        assert not trained.names_a_stage(word, runs), word
-    assert not trained.names_a_stage("policy", tmp_path / "no runs")
+        assert not words.names_a_stage(word, runs), word
+    assert not words.names_a_stage("policy", tmp_path / "no runs")
 
 
 def test_a_bare_name_of_several_runs_and_stages_lists_them(world, tmp_path, monkeypatch):
@@ -116,16 +115,16 @@ def test_a_bare_name_of_several_runs_and_stages_lists_them(world, tmp_path, monk
     first, unfinished = stages / "policy-0000000000000001", stages / "policy-0000000000000002"
     shutil.copytree(stage_folder(world, "policy"), first)
     unfinished.mkdir()
-    assert trained.model("policy", tmp_path / "runs").stage == first.resolve(), "an unfinished one does not count"
+    assert words.model("policy", tmp_path / "runs").place == first.resolve(), "an unfinished one does not count"
     shutil.copytree(first, stages / "policy-0000000000000003")
     for number in range(10):
         (tmp_path / "runs" / "policy" / f"20260101T00000{number}Z-abcdef").mkdir(parents=True)
     with pytest.raises(
         UsageError, match=r"policy: 12 runs and stages have this name; name one by its folder: .*and 4 more"
     ):
-        trained.model("policy", tmp_path / "runs")
+        words.model("policy", tmp_path / "runs")
     with pytest.raises(UsageError, match=r"policy-0000000000000001|20260101T000009Z-abcdef"):
-        trained.names_a_stage("policy", tmp_path / "runs")
+        words.names_a_stage("policy", tmp_path / "runs")
 
 
 def test_a_recipe_with_a_name_goes_before_runs(world, tmp_path, monkeypatch):
@@ -134,11 +133,11 @@ def test_a_recipe_with_a_name_goes_before_runs(world, tmp_path, monkeypatch):
     for name in ("tiny.yaml", "rows.jsonl", "pairs.jsonl"):
         shutil.copy(world / name, tmp_path / "recipes" / name)
     with pytest.raises(UsageError, match=r"has not run: fgrl run recipes/tiny\.yaml"):
-        trained.model("tiny", tmp_path / "runs")
+        words.model("tiny", tmp_path / "runs")
 
 
 def test_a_reward_model_is_named_by_its_stage(world):
-    model = trained.model(f"{world / 'tiny.yaml'}:reward_model", world / "runs")
+    model = words.model(f"{world / 'tiny.yaml'}:reward_model", world / "runs")
     assert model.head == "scalar"
 
 
@@ -156,41 +155,39 @@ def test_a_reward_model_is_named_by_its_stage(world):
 )  # fmt: skip
 def test_a_word_that_names_no_model_is_explained(world, word, message):
     with pytest.raises(UsageError, match=message):
-        trained.model(str(world / word), world / "runs")
+        words.model(str(world / word), world / "runs")
 
 
-def test_several_policies_are_listed(world, monkeypatch):
+def test_several_policies_are_listed(world, tmp_path):
     """As where the second training did not begin with the first."""
-    monkeypatch.setattr(
-        trained,
-        "find_stage",
-        lambda folder: SimpleNamespace(key=folder.name.rpartition("-")[2], makes="Checkpoint", upstream={}),
-    )
+    runs = shutil.copytree(world / "runs", tmp_path / "runs", symlinks=True)
+    for file in (runs / "stages").glob("*/stage.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"upstream": {}}))
     with pytest.raises(UsageError, match=r"trained 2 models: name one of them: .*tiny.yaml:sft, .*tiny.yaml:policy"):
-        trained.model(str(world / "tiny.yaml"), world / "runs")
+        words.model(str(world / "tiny.yaml"), runs)
 
 
 def test_an_option_and_a_word_that_name_different_stages(world):
     with pytest.raises(UsageError, match="give one of the two"):
-        trained.model(f"{world / 'tiny.yaml'}:sft", world / "runs", stage="policy")
+        words.model(f"{world / 'tiny.yaml'}:sft", world / "runs", stage="policy")
 
 
 def test_an_unfinished_or_changed_stage_is_refused(world, tmp_path):
     (tmp_path / "policy-1" / "out").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"not the folder of a finished stage \(there is no stage.json\)"):
-        trained.model(str(tmp_path / "policy-1"), world / "runs")
+        words.model(str(tmp_path / "policy-1"), world / "runs")
     copy = shutil.copytree(stage_folder(world, "policy"), tmp_path / "policy-2")
     weights = copy / "out" / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(DataError, match="has changed since it was written"):
-        trained.model(str(copy), world / "runs")
+        words.model(str(copy), world / "runs")
 
 
 def test_the_stage_with_a_reward(world):
     with pytest.raises(UsageError, match=r"has no stage with a reward: name a stage: .*:policy"):
-        trained.stage(str(world / "tiny.yaml"), world / "runs")
-    named = trained.stage(f"{world / 'tiny.yaml'}:policy", world / "runs")
-    assert trained.products(named) == {"sft": stage_folder(world, "sft") / "out"}
+        words.stage(str(world / "tiny.yaml"), world / "runs")
+    named = words.stage(f"{world / 'tiny.yaml'}:policy", world / "runs")
+    assert named.upstream() == {"sft": stage_folder(world, "sft") / "out"}
 
 
 def test_the_command_writes_a_folder_and_prints_its_path(world, tmp_path):
@@ -236,6 +233,6 @@ def test_a_stages_folder_is_exported_by_a_process_that_has_loaded_no_recipe(worl
     done = fgrl("export", stage_folder(world, "sft"), "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "out\n"
-    assert not trained.names_a_stage(str(tmp_path / "out"), tmp_path), (
+    assert not words.names_a_stage(str(tmp_path / "out"), tmp_path), (
         "the recipe in an exported folder does not make it a run"
     )

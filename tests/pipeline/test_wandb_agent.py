@@ -19,7 +19,7 @@ from pipeline_helpers import environment, fgrl, names, recipe_file
 from small_sweep import reduced
 from stub_wandb import ENTITY, PROJECT, SWEEP, StubWandb
 
-from fgrl.results.run_folder import load
+from fgrl.runs.run import Run
 
 KEY = "0123456789" * 4
 
@@ -82,8 +82,8 @@ def arrived(stub: StubWandb, number: int) -> tuple[dict[str, Any], dict[str, Any
 def finished(runs: Path) -> list[Any]:
     """The agent's runs in the folder of runs, as fgrl reads them, in their order."""
     folders = sorted(path for path in runs.iterdir() if path.name[:2] == "20")
-    loaded = [load(folder) for folder in folders]
-    assert all(stage.finished for run in loaded for stage in run.stages)
+    loaded = [Run(folder) for folder in folders]
+    assert all(stage.finished for run in loaded for stage in run.stages.values())
     return loaded
 
 
@@ -93,7 +93,7 @@ def test_its_points_are_runs_of_fgrl_whose_parameters_and_numbers_arrive(tmp_pat
     assert set(stub.runs) == {"point-1", "point-2"}
     for number, run in enumerate(finished(tmp_path / "runs" / "fake"), start=1):
         level = points[number - 1]["stages.last.level"]
-        assert {stage.name: stage.summary for stage in run.stages} == {
+        assert {stage.name: stage.summary for stage in run.stages.values()} == {
             "first": {"counted": 2},
             "last": {"loss": level / 2},
         }
@@ -138,5 +138,5 @@ def test_it_runs_the_points_of_a_shipped_file(tmp_path: Path) -> None:
         assert (
             config["stages"]["policy"]["algorithm"]["kl_coef"] == points[number - 1]["stages.policy.algorithm.kl_coef"]
         )
-        reported = next(stage.summary for stage in run.stages if stage.name == "evaluate")["measured"]
+        reported = run.stages["evaluate"].summary["measured"]
         assert summary["evaluate/quality.f1"] == reported["quality.f1"]

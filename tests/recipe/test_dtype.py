@@ -19,7 +19,8 @@ from fgrl.cli import app
 from fgrl.console import Console
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.pipeline import child_process, execute, machine, plan
-from fgrl.recipe import Recipe, load, schema
+from fgrl.recipe import Recipe, load
+from fgrl.recipe.schema import schema
 from fgrl.registry import Problems
 from fgrl.registry.annotations import marker
 from fgrl.registry.settings import ByDevice

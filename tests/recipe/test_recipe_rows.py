@@ -8,8 +8,7 @@ import pytest
 from recipe_world import world  # noqa: F401
 from wording import said
 
-from fgrl.pipeline import recipe_name
-from fgrl.recipe import Address, expand, load, rows
+from fgrl.recipe import Address, expand, load, recipe_name, rows
 from fgrl.recipe.files import read
 from fgrl.registry import Problems
 

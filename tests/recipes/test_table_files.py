@@ -11,8 +11,8 @@ import yaml
 from fgrl import registry
 from fgrl.kinds import Metric
 from fgrl.kinds.metric import meaning_in
-from fgrl.pipeline.finished import FinishedRecipe
 from fgrl.pipeline.tables import OpenTable, open_table, paper_table
+from fgrl.recipe.named import NamedRecipe
 from fgrl.recipe.tables import is_table_file, read_table_file
 from fgrl.results.published import read_published
 from fgrl.stages.average import NUMBER
@@ -60,14 +60,14 @@ def test_rows_plan_and_have_their_numbers(path: Path, small: bool, tmp_path: Pat
     for place in table.places.values():
         for recipe, source in place.sources.items():
             (finished, *_) = source.recipes
-            assert ("small" in finished.file.parts) == small
+            assert ("small" in finished.recipe.path.parts) == small
             for title, column in table.file.columns.items():
                 number = place.row.numbers.get(title, column.number)
                 if number is not None and table.file.recipe_of(place.row, column) == recipe:
                     check(finished, number, place.row.models.get(title, place.row.model))
             figure = table.file.figure
             if figure is not None and figure.kind == "curves":
-                assert set(figure.stages) <= set(finished.loaded.stages)
+                assert set(figure.stages) <= set(finished.recipe.stages)
     drawn = table.file.figure
     assert table.file.columns or (drawn is not None and drawn.metrics)
     if drawn is not None and drawn.kind == "lines":
@@ -107,10 +107,10 @@ def test_the_how_to_shows_a_file_that_there_is() -> None:
     )
 
 
-def check(finished: FinishedRecipe, number: str, model: str) -> None:
+def check(finished: NamedRecipe, number: str, model: str) -> None:
     """A stage that measures has such a number of such a model."""
     stage_name, _, text = number.partition("/")
-    stage = finished.loaded.stages[stage_name]
+    stage = finished.recipe.stages[stage_name]
     kind = registry.name_of(stage)[1]
     if kind == "evaluate":
         assert model in {*stage.models, *stage.given}

@@ -10,7 +10,7 @@ from fake_runs import fake_run, write_lines
 from pages import HOSTILE, assert_safe, page, stage
 
 from fgrl.report import plots
-from fgrl.results.series import Series
+from fgrl.runs.series import Series
 
 
 @pytest.fixture

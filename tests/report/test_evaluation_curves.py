@@ -10,8 +10,8 @@ from fake_runs import fake_run, write_lines
 from pages import assert_safe, page, stage
 
 from fgrl.report import plots
-from fgrl.results.run_folder import load
-from fgrl.results.series import Series
+from fgrl.runs.run import Run
+from fgrl.runs.series import Series
 
 
 def evaluation(step: int, value: float, low: float | None, high: float | None) -> dict[str, float]:
@@ -32,7 +32,9 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_an_interval_belongs_to_its_number(run: Path) -> None:
-    series = {series.name: series for stage in load(run).stages if stage.name == "policy" for series in stage.series}
+    series = {
+        series.name: series for stage in Run(run).stages.values() if stage.name == "policy" for series in stage.series
+    }
     assert not any(name.endswith(("/low", "/high")) for name in series)
     assert series["held_out/rubric.csr"].steps == [0, 3, 6]
     assert series["held_out/rubric.csr"].interval == {0: (0.125, 0.375), 3: (0.25, 0.75)}
@@ -50,7 +52,7 @@ def test_evaluations_come_first_and_show_their_intervals(run: Path) -> None:
 def test_one_end_alone_is_a_curve_like_any_other(tmp_path: Path) -> None:
     folder = fake_run(tmp_path, prompts=4, points=10, steps=30)
     write_lines(stage(folder, "policy") / "log.jsonl", [{"step": 0, "a/b": 1.0, "a/b/low": 0.5}])
-    names = [series.name for each in load(folder).stages if each.name == "policy" for series in each.series]
+    names = [series.name for each in Run(folder).stages.values() if each.name == "policy" for series in each.series]
     assert names == ["a/b", "a/b/low"]
 
 

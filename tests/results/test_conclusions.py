@@ -18,9 +18,8 @@ from fgrl.registry import build
 from fgrl.results.concluding import conclude, renew
 from fgrl.results.conclusions import Conclusions, Finding, Reply
 from fgrl.results.exploiting import percent, trend
-from fgrl.results.records import read_run
-from fgrl.results.run_folder import load
 from fgrl.results.symptoms import repeats_prompt
+from fgrl.runs.run import Run
 from fgrl.specs import ModelSpec, stage_of
 from fgrl.types import Ref, Response, Sample
 
@@ -83,7 +82,7 @@ def goal(
 
 
 def verdict(folder: Path) -> Conclusions:
-    return conclude(load(folder))
+    return conclude(Run(folder))
 
 
 def replies(folder: Path) -> tuple[Any, Any]:
@@ -681,9 +680,9 @@ def test_conclusions_are_stored_with_a_run_that_has_ended(run: Path) -> None:
     goal(run, 0.2, 0.5)
     change(run / "summary.json", exit=None)
     assert renew(run) == verdict(run)
-    assert read_run(run).conclusions is None
+    assert Run(run).record.conclusions is None
     change(run / "summary.json", exit=0)
-    assert renew(run) == read_run(run).conclusions == verdict(run)
+    assert renew(run) == Conclusions.model_validate(Run(run).record.conclusions) == verdict(run)
 
 
 def test_the_page_draws_what_is_stored(run: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from fgrl.results.reading import finite, read_json, read_lines
+from fgrl.runs.reading import finite, read_json, read_lines
 
 
 def test_finite() -> None:

@@ -12,7 +12,9 @@ from import_walk import ROOT
 from pipeline_helpers import fgrl_here, recipe_file
 
 import fgrl
-from fgrl.results import records
+from fgrl.runs import records
+from fgrl.runs.run import Run
+from fgrl.runs.stage import Stage
 
 CHAIN = "{first: {name: counting, steps: 3}, second: {name: counting, source: '${out:first}'}, evaluate: {name: measuring, value: 0.5}}"
 
@@ -23,7 +25,7 @@ def test_their_names_stand_in_one_file() -> None:
         for file in (ROOT / "fgrl").rglob("*.py")
         if re.search(r'"(stage|summary)\.json"', file.read_text(encoding="utf-8"))
     ]
-    assert named == ["fgrl/results/records.py"]
+    assert named == ["fgrl/runs/records.py"]
 
 
 def test_no_command_opens_them_but_through_the_results(tmp_path: Path) -> None:
@@ -72,26 +74,26 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     recipe = recipe_file(tmp_path, CHAIN)
     assert fgrl_here("run", recipe, cwd=tmp_path).returncode == 0
     (folder,) = (tmp_path / "runs" / "fake").iterdir()
-    run = records.read_run(folder)
+    run = Run(folder).record
     for name, used in run.stages.items():
-        stage = records.check_contents(folder / used.dir)
+        stage = Stage(folder / used.dir).check(contents=True)
         assert (stage.name, stage.key, stage.component) == (name, used.key, used.kind)
         shutil.copytree(folder / used.dir, tmp_path / "copy" / name)
-        records.write_stage(tmp_path / "copy" / name, stage)
-        assert records.read_stage(tmp_path / "copy" / name) == stage
+        Stage(tmp_path / "copy" / name).finish(stage)
+        assert Stage(tmp_path / "copy" / name).check() == stage
     (tmp_path / "again").mkdir()
-    records.write_run(tmp_path / "again", run)
-    assert records.read_run(tmp_path / "again") == run
+    Run(tmp_path / "again").write(run)
+    assert Run(tmp_path / "again").record == run
 
 
 def test_a_damaged_part_is_noted_and_its_default(tmp_path: Path) -> None:
-    notes: list[str] = []
     (tmp_path / records.RUN).write_text(
         '{"recipe": "r", "exit": "a", "stages": {"x": 4, "y": {"seconds": []}}, "seed": 3}'
     )
-    run = records.read_run(tmp_path, notes)
+    on_disk = Run(tmp_path)
+    run = on_disk.record
     assert (run.recipe, run.seed, run.exit, run.state, run.stages) == ("r", 3, None, "unfinished", {})
-    assert notes == [
+    assert on_disk.damage == [
         "summary.json: exit cannot be read.",
         "summary.json: seconds cannot be read.",
         "summary.json: stages cannot be read.",

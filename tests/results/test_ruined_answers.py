@@ -10,12 +10,12 @@ from pages import page
 
 from fgrl.results.concluding import conclude
 from fgrl.results.conclusions import Conclusions
-from fgrl.results.run_folder import load
+from fgrl.runs.run import Run
 
 
 @pytest.fixture
 def concluded(tmp_path: Path) -> Conclusions:
-    return conclude(load(ruined_run(tmp_path)))
+    return conclude(Run(ruined_run(tmp_path)))
 
 
 def test_no_green_yes(concluded: Conclusions) -> None:

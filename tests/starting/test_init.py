@@ -19,9 +19,9 @@ from fgrl.modules.steps import micro_batches_per_step
 from fgrl.pipeline import Options, execute
 from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import load, shipped
-from fgrl.results import run_folder
 from fgrl.results.concluding import conclude
 from fgrl.rollouts import Generated
+from fgrl.runs.run import Run
 from fgrl.starting import Draft, Request, draft
 from fgrl.starting.columns import detect
 from fgrl.starting.templates import flow
@@ -119,7 +119,7 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, steady_mode
         for model in ("start", "trained"):
             assert measured["perplexity"][model]["nats_per_token"]["mean"] > 0
         assert summary.folder is not None
-        (finding, *_others) = conclude(run_folder.load(summary.folder)).replies[0].findings
+        (finding, *_others) = conclude(Run(summary.folder)).replies[0].findings
         goal = {"grpo": "Share of answers that match a reference", "ppo": "Goal"}[kind]
         assert finding.text.startswith(f"{goal} [evaluate]: "), "the verdict uses the goal, not the reward"
 

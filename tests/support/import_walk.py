@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
     ["__main__"], ["cli", "library"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results", "starting"],
-    ["data"], ["modules"], ["feedback"], ["evaluation"], ["serving"], ["llm"], ["rules"], ["rollouts"], ["models"], ["kinds"],
+    ["runs"], ["data"], ["modules"], ["feedback"], ["evaluation"], ["serving"], ["llm"], ["rules"], ["rollouts"], ["models"], ["kinds"],
     ["sandbox", "specs", "functions"], ["registry"], ["quotes", "ops", "templates"], ["types"], ["files", "foreign", "seeds", "native", "similar_stretch"], ["errors"], ["console"], ["sanitizing"], ["lazy", "ranks", "stops", "visible"],
 ]  # fmt: skip
 """From the top down. A room imports itself and the rooms of the floors below; rooms of one floor do not know each other."""

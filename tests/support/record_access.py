@@ -8,16 +8,16 @@ from types import FrameType
 from typing import Any
 
 import fgrl
-from fgrl.results.records import RUN, STAGE
+from fgrl.runs.records import RUN, STAGE
 
 PACKAGE, TESTS = str(Path(fgrl.__file__).parent) + "/", str(Path(__file__).parents[1]) + "/"
-READER, HELPER = f"{PACKAGE}results/", f"{PACKAGE}files.py"
+READER, HELPER = f"{PACKAGE}runs/", f"{PACKAGE}files.py"
 opened: list[str] = []
 """The code of fgrl that opened a record, in order: its file."""
 
 
 def others() -> list[str]:
-    """Code of fgrl outside of `results/` that opened a record, or gave another file its name."""
+    """Code of fgrl outside of `runs/` that opened a record, or gave another file its name."""
     return [file for file in opened if not file.startswith(READER)]
 
 

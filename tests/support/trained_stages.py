@@ -12,7 +12,8 @@ import torch
 import yaml
 
 from fgrl import models
-from fgrl.results.records import StageRecord, files_of, write_stage
+from fgrl.runs.records import StageRecord
+from fgrl.runs.stage import Stage, files_of
 from fgrl.specs import LoraSpec, ModelSpec
 
 LORA = LoraSpec(r=4, alpha=8)
@@ -42,7 +43,7 @@ def stage(
 def finish(folder: Path) -> Path:
     record = json.loads((folder / "record.json").read_text())
     (folder / "record.json").unlink()
-    write_stage(folder, StageRecord(**record, files=files_of(folder / "out")))
+    Stage(folder).finish(StageRecord(**record, files=files_of(folder / "out")))
     return folder
 
 

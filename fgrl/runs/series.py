@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fgrl.results.reading import finite, read_lines
+from fgrl.runs.reading import finite, read_lines
 
 NOT_METRICS = ("step", "time")
 DRAWABLE = 1e30

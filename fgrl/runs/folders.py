@@ -24,11 +24,12 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from fgrl.errors import UsageError, disk_error
-from fgrl.files import LinkRefused, leftovers, refuse_links, remove, write_text
-from fgrl.recipe import Address
-from fgrl.results.records import folder_of
+from fgrl.files import LinkRefused, expanded, leftovers, refuse_links, remove, write_text
+from fgrl.runs.stage import Stage, find
 
 RESERVED = ("stages", "cache", "sweeps")
+LOCK = ".running"
+"""In the folder of a run: held by the process that works on it."""
 
 
 def now() -> str:
@@ -69,9 +70,24 @@ class Runs:
     def cache(self) -> Path:
         return self.root / "cache"
 
-    def find(self, key: str) -> Path | None:
-        """Return the stage folder of a key, whatever its stage was called; a finished one when there are two."""
-        return folder_of(self.stages, key)
+    def find(self, key: str) -> Stage | None:
+        """Return the stage with a key, whatever it was called; a finished one when there are two."""
+        return find(self.stages, key)
+
+    def stage_lock(self, key: str) -> Path:
+        """Return the lock file of a stage."""
+        return self.stages / ".locks" / f"{key}.lock"
+
+    def key_in(self, text: str) -> str | None:
+        """Return the key of the stage in whose folder a path lies; None for any other text. Links, such as those in the
+        folder of a run, are followed.
+        """
+        if "/" not in text or "\n" in text or "\0" in text:
+            return None
+        place, stages = os.path.realpath(expanded(text)), os.path.realpath(self.stages)
+        return (
+            Path(place).relative_to(stages).parts[0].rpartition("-")[2] if place.startswith(stages + os.sep) else None
+        )
 
     def invocations(self, recipe: str) -> list[Path]:
         """Invocation folders of a recipe, newest first."""
@@ -107,11 +123,10 @@ class Runs:
         Gives False, without the lock, when `leave()` turns true while waiting. The lock dies with its process, so
         nothing is left to clean up after a SIGKILL.
         """
-        folder = self.stages / ".locks"
-        refuse_links(folder, self.root)
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{key}.lock")
-        owner = folder / f"{key}.owner"
+        file = self.stage_lock(key)
+        refuse_links(file.parent, self.root)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock, owner = FileLock(file), file.with_suffix(".owner")
         reported = False
         while True:
             try:
@@ -132,16 +147,14 @@ class Runs:
             lock.release()
 
 
-def recipe_name(address: Path | str) -> str:
-    """Return a recipe's folder below `runs/`: its place below the nearest folder called `recipes`, else its file name.
-
-    `recipes/small/dpo.yaml` is `small-dpo`, `dpo.yaml` is `dpo`, and its row `dpo.yaml::phi3` is `dpo-phi3`. It never
-    begins with a dot: `...yaml` would lie beside the runs folder.
-    """
-    recipe = Address.parse(address)
-    file = recipe.file.resolve()
-    above = file.parent.parts
-    first = len(above) - above[::-1].index("recipes") if "recipes" in above else len(above)
-    rows = [] if recipe.row is None else [recipe.row.replace("/", "-")]
-    name = "-".join([*above[first:], file.stem, *rows]).lstrip(".-") or "recipe"
-    return f"{name}-recipe" if name in RESERVED else name
+def is_locked(lock: Path) -> bool:
+    """Return True if a process holds this lock; False where there is no such file."""
+    if lock.is_symlink():
+        raise LinkRefused(lock)
+    if not lock.exists():
+        return False
+    try:
+        with FileLock(lock).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fgrl import lazy
-from fgrl.evaluation.named_statistics import STATISTICS, area, ranks
 from fgrl.types import Record
 
+named = lazy.load("fgrl.evaluation.named_statistics")
 np = lazy.load("numpy")
 stats = lazy.load("scipy.stats")
 
@@ -50,7 +50,7 @@ class Measured:
     clusters: tuple[Hashable, ...]
     """What is resampled: prompts, for example."""
     statistic: str
-    """A name in `STATISTICS`; see there for the rows and the parameters."""
+    """A name in `named_statistics.STATISTICS`; see there for the rows and the parameters."""
     rows: Any
     """[R,K]"""
     n: int
@@ -63,16 +63,16 @@ class Measured:
     """Reason for a missing value."""
 
     def __post_init__(self) -> None:
-        if self.statistic not in STATISTICS:
+        if self.statistic not in named.STATISTICS:
             raise ValueError(
-                f"statistic {self.statistic!r}: wants one of {', '.join(STATISTICS)}; a metric whose numbers are something "
+                f"statistic {self.statistic!r}: wants one of {', '.join(named.STATISTICS)}; a metric whose numbers are something "
                 "else returns finished numbers from `measure`"
             )
 
     def of_draws(self, draws: Any) -> Any:
         """Return the values [D] in draws [D,G] of the clusters; NaN where a draw leaves the value undefined."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            return STATISTICS[self.statistic](draws, self.rows, self.place, **self.parameters)
+            return named.STATISTICS[self.statistic](draws, self.rows, self.place, **self.parameters)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +155,7 @@ def area_under_curve(
     _check_lengths(scores=scores, labels=positive, clusters=clusters)
     names, index = clustered([*clusters, *every])
     index = index[: len(scores)]
-    ranks(scores)  # refuses NaN
+    named.ranks(scores)  # refuses NaN
     positives = sum(map(bool, positive))
     rows = [(score, float(label)) for score, label in zip(scores, positive, strict=True)]
     measured = _of_rows(names, "area_under_curve", rows, index)
@@ -355,8 +355,8 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
     label = np.asarray(positive, dtype=bool)
     if label.all() or not label.any():
         return None
-    rank = ranks(scores)
-    return float(area(rank, label, np.ones(len(label), dtype=np.int64), int(rank.max()) + 1))
+    rank = named.ranks(scores)
+    return float(named.area(rank, label, np.ones(len(label), dtype=np.int64), int(rank.max()) + 1))
 
 
 def student(values: Sequence[float], *, level: float = 0.95) -> Estimate:

@@ -140,23 +140,14 @@ def _view(folder: Path, record: SweepRecord) -> SweepView:
     rows = []
     for point in record.points:
         page = runs / point.run / "report.html"
-        shown = (
-            None if point.value is None else ShownEstimate.of(point.value, places, axis_of(known)) if known else None
-        )
-        texts = [
-            ShownEstimate.of(point.numbers[name], columns[name]).value if name in point.numbers else ""
-            for name in others
-        ]
-        rows.append(
-            Row(
-                point,
-                [as_word(point.parameters.get(name)) for name in record.varied],
-                shown,
-                texts,
-                os.path.relpath(page, folder) if point.run and page.is_file() else "",
-                point.number in best,
-            )
-        )
+        address = os.path.relpath(page, folder) if point.run and page.is_file() else ""
+        shown = ShownEstimate.of(point.value, places, axis_of(known)) if point.value is not None and known else None
+        numbers = {
+            name: ShownEstimate.of(point.numbers[name], columns[name]) for name in others if name in point.numbers
+        }
+        texts = [numbers[name].value if name in numbers else "" for name in others]
+        words = [as_word(point.parameters.get(name)) for name in record.varied]
+        rows.append(Row(point, words, shown, texts, address, point.number in best))
     figure, note = _figure(record, settings, best)
     lead = record.lead
     return SweepView(

@@ -96,7 +96,8 @@ class FinishedRun(Run):
         """Return the language model that a stage trained or chose; see `fgrl.load`. stage: by default the only one with
         a language model.
         """
-        chosen = self._only_one(stage, self._with_policies(), "a language model")
+        models = [name for name, each in self.stages.items() if each.finished and each.is_model and each.head == "lm"]
+        chosen = self._only_one(stage, models, "a language model")
         return policies.load_model(chosen.product, step=step, **options)
 
     def score(
@@ -104,14 +105,6 @@ class FinishedRun(Run):
     ) -> ScoredText:
         """Score a text with the reward of one of the run's stages; see `fgrl.score`."""
         return scoring.score_text(self, stage, prompt, answer, **options)
-
-    def _with_policies(self) -> list[str]:
-        names = []
-        for name, stage in self.stages.items():
-            file = stage.product / "fgrl.json" if stage.finished else None
-            if file is not None and file.is_file():
-                names += [name] if stage.head == "lm" else []
-        return names
 
     def _only_one(self, name: str | None, fitting: Sequence[str], what: str) -> FinishedStage:
         if name is not None:

@@ -13,7 +13,7 @@ from fgrl.library.inputs import libraries_quiet, random_state_kept
 from fgrl.library.policies import Prompt, as_prompt, checked, encoded
 from fgrl.library.scored_texts import ScoredText, of_answer
 from fgrl.pipeline import changed_rewards
-from fgrl.pipeline.run import Run, scratch_run, surroundings
+from fgrl.pipeline.run import Run, scratch_run
 from fgrl.recipe import named
 from fgrl.registry.problems import unknown
 from fgrl.specs import ModelSpec
@@ -57,7 +57,9 @@ def score_text(
     chosen = rewards[name]
     _warn_of_changes(finished, stage, built, chosen)
     sample = _sample(prompt, reference, rubric, meta)
-    with random_state_kept(), libraries_quiet(), scratch_run(stage, **surroundings(finished, recipe, stage)) as run:
+    products = {name: finished.finished[name].out for name in recipe.graph()[stage]}
+    made_with = {"cache": finished.runs.cache, "seed": finished.seed, "accelerator": built.accelerator()}
+    with random_state_kept(), libraries_quiet(), scratch_run(stage, products=products, **made_with) as run:
         run.cache.mkdir(parents=True, exist_ok=True)
         run.seed_libraries()
         chosen.setup(run)

@@ -25,8 +25,6 @@ from fgrl.sanitizing import hide
 from fgrl.types import AlarmRecord, Ref
 
 if TYPE_CHECKING:
-    from fgrl.recipe import Recipe
-    from fgrl.runs.run import Run as RunOnDisk
     from fgrl.specs import ModelSpec
 models = lazy.load("fgrl.models")
 torch = lazy.load("torch")
@@ -175,15 +173,6 @@ class Run:
                 torch.cuda.set_device(self.device)
         else:
             random.seed(self.seed)
-
-
-def surroundings(run: RunOnDisk, recipe: Recipe, stage: str) -> dict[str, Any]:
-    """Return the arguments of a scratch run of a stage of a recipe that has run: the products of the stages before it
-    that have finished.
-    """
-    products = {name: run.finished[name].out for name in recipe.graph()[stage] if name in run.finished}
-    accelerator = recipe.stages[stage].accelerator()
-    return {"products": products, "cache": run.runs.cache, "seed": run.seed, "accelerator": accelerator}
 
 
 @contextmanager

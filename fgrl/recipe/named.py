@@ -105,17 +105,19 @@ class NamedRecipe(Run):
                 dates.append(stage.record.made[:10])
         if changed:
             yield f"{self.name}: files have changed since {min(dates)} ({', '.join(changed)}): what is shown was made before"
-        text = self.recipe.to_yaml()
-        done = {name: stage for name, stage in self.finished.items() if stage.found is not None}
-        others = [run.finished for run in self.own_runs if done and run.written_text == text]
-        for name, newest in done.items():
-            if any(
-                name in other and other[name].key != newest.key and not self._is_trial(other[name]) for other in others
-            ):
-                yield (
-                    f"{self.name}: runs with these settings have read different files: "
-                    f"the newest is shown, of {newest.record.made[:10]}"
-                )
+        text, done = self.recipe.to_yaml(), {name: stage.found for name, stage in self.finished.items()}
+        for run in self.own_runs if done else ():
+            for name, key in run.keys.items() if run.written_text == text else ():
+                newest = done.get(name)
+                if (
+                    newest is None
+                    or key == newest.key
+                    or not (other := run.stages[name]).finished
+                    or self._is_trial(other)
+                ):
+                    continue
+                shown = f"the newest is shown, of {newest.made[:10]}"
+                yield f"{self.name}: runs with these settings have read different files: {shown}"
                 return
 
     def other_settings(self) -> list[str]:

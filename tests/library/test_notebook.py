@@ -38,7 +38,7 @@ def test_every_cell_runs(notebook: Any, tmp_path: Path, tiny_model_dir: Path, mo
     ]
     drawn = [each for each in html if "fgrl-tokens" in each]
     assert len(drawn) == 3
-    assert 'reward −1"' in drawn[0]
+    assert "reward −1 · 1 poor" in drawn[0]
     assert len(html) >= 6
     assert (tmp_path / "runs" / "first").is_dir()
 

@@ -171,8 +171,8 @@ def read(folder: Path) -> Observations | None:
 
 
 def refreshed(report: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return `metrics.json`, with the numbers derived anew where the observations beside it are not those that they were
-    derived from.
+    """Return `metrics.json`, with the numbers derived anew where the observations beside it are not those that they
+    were derived from.
     """
     known, file = report.get("observations"), folder / FILE
     if known is None or not file.exists() or digest_of_file(file) == known:

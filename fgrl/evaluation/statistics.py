@@ -43,8 +43,8 @@ class Estimate(Record):
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A number before it is resampled, as data: the name of a statistic, and the values that it is computed from. The two
-    sides of a difference are two of these.
+    """A number before it is resampled, as data: the name of a statistic, and the values that it is computed from. The
+    two sides of a difference are two of these.
     """
 
     clusters: tuple[Hashable, ...]
@@ -65,8 +65,8 @@ class Measured:
     def __post_init__(self) -> None:
         if self.statistic not in named.STATISTICS:
             raise ValueError(
-                f"statistic {self.statistic!r}: wants one of {', '.join(named.STATISTICS)}; a metric whose numbers are something "
-                "else returns finished numbers from `measure`"
+                f"statistic {self.statistic!r}: wants one of {', '.join(named.STATISTICS)}; a metric whose numbers are "
+                "something else returns finished numbers from `measure`"
             )
 
     def of_draws(self, draws: Any) -> Any:
@@ -174,7 +174,8 @@ def of_sums(
     parameters: Mapping[str, Any] = PART_OF_WHOLE,
     every: Sequence[Hashable] = (),
 ) -> Measured:
-    """Return a statistic of the rows' sums [K], for numbers that are no mean of answers: F1 of counts, BLEU of a corpus.
+    """Return a statistic of the rows' sums [K], for numbers that are no mean of answers: F1 of counts, BLEU of a
+    corpus.
 
     Each draw sums the rows of the clusters that it drew, so the interval is of the statistic itself. A row that is None
     is left out, its cluster is not.
@@ -198,7 +199,9 @@ OVERLAPS = {
     "f1": ((2, 0, 0), (0, 1, 1)),
     "overlap_index": ((1, 0, 0), (-1, 1, 1)),
 }
-"""Numbers of what is in both of two sets, as quotients of weighted sums of counts: in both, in the first, in the second."""
+"""Numbers of what is in both of two sets, as quotients of weighted sums of counts: in both, in the first, in the
+second.
+"""
 
 
 def overlaps(

@@ -108,7 +108,8 @@ def _recipe(finished: RunOnDisk, stage: str) -> Recipe:
     recipe = named.built(finished)
     if recipe is None:
         raise UsageError(
-            f"this version of fgrl cannot build {finished.folder / 'recipe.yaml'}, or it uses a component that is not registered here"
+            f"this version of fgrl cannot build {finished.folder / 'recipe.yaml'}, or it uses a component that is not "
+            "registered here"
         )
     if stage not in recipe.stages:
         raise UsageError(unknown("stage", stage, list(recipe.stages)))

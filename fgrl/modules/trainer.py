@@ -49,8 +49,8 @@ class TrainSettings(Settings):
     """Rows (pairs, for preference data) of one optimizer step, over all devices."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(8, ge=1, le=1_000_000)
     """The most rows (pairs, for preference data) that go through the model at once on one device. Changes memory and
-    speed, never the loss. In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this is,
-    unless `strategy` is fsdp or DeepSpeed.
+    speed, never the loss. In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this
+    is, unless `strategy` is fsdp or DeepSpeed.
     """
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.95], min_length=2, max_length=2)
     """Adam's decay rates."""

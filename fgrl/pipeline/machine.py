@@ -83,7 +83,9 @@ def cores() -> int:
 
 
 def device_memory(accelerator: str) -> tuple[float, str]:
-    """Return the bytes of the largest device that a stage can use here, and what is to be said of a stage that needs more."""
+    """Return the bytes of the largest device that a stage can use here, and what is to be said of a stage that needs
+    more.
+    """
     if accelerator != "cpu" and native.has_gpu():
         sizes = [int(number) * 2**20 for gpu in gpus() if (number := gpu.split()[-2]).isdigit()]
         return max(sizes, default=math.inf), "larger than the GPU here, which has"

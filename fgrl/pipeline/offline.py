@@ -43,7 +43,8 @@ def reached_or_off(say: Callable[[str], None]) -> Iterator[None]:
             if not constants.HF_HUB_OFFLINE:
                 constants.HF_HUB_OFFLINE = True
                 say(
-                    f"{constants.ENDPOINT} cannot be reached ({error}): models and data come from the local cache from here on"
+                    f"{constants.ENDPOINT} cannot be reached ({error}): models and data come from the local cache from "
+                    "here on"
                 )
             raise OfflineModeIsEnabled(f"{constants.ENDPOINT} cannot be reached ({error})") from error
         client.send = ask  # type: ignore[method-assign]

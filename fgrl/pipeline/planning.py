@@ -122,8 +122,8 @@ class Plan:
             places = ", ".join(reasons.setting(stage.name, path) for path in changed)
             raise InputsChanged(
                 f"what {places} names has changed since this run began, and stage {stage.name} would mix both versions: nothing of "
-                "this stage was kept. Folders and files above 1 GiB are read where they are, without a copy. Run the same command "
-                "again; it takes what finished stages have made"
+                "this stage was kept. Folders and files above 1 GiB are read where they are, without a copy. Run the same "
+                "command again; it takes what finished stages have made"
             )
 
     def surroundings(self, stage: Planned, *, checked: bool = True) -> dict[str, Any]:

@@ -5,7 +5,7 @@ runs/<recipe>/<time>-<key>           a run
 runs/<recipe>                        the runs of a recipe
 runs/stages/policy-<key>             a stage, its `out`, or a model that the stage kept of a step (out/policies/40)
 RUN:STAGE, RECIPE:STAGE              one of their stages
-quickstart, policy                   a recipe that fgrl finds by its name, or else the only run or stage of this name below --runs
+quickstart, policy                   a recipe that fgrl finds by its name, or else the only run or stage of this name
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Source:
             other = result.setdefault(run.seed, run)
             if other is not run:
                 raise UsageError(
-                    f"{self.path} holds runs with seed {run.seed} and different settings: {other.folder} and {run.folder}; name one of them"
+                    f"{self.path} holds runs with seed {run.seed} and different settings: {other.folder} and {run.folder}; "
+                    "name one of them"
                 )
         return result
 
@@ -217,7 +218,9 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
 
 
 def _called(name: str, runs: Runs, *, stages: bool) -> Iterator[Path]:
-    """Folders of runs, newest first, then of finished stages: all that have a name, or the one folder that is called so."""
+    """Folders of runs, newest first, then of finished stages: all that have a name, or the one folder that is called
+    so.
+    """
     if not name or "/" in name or ":" in name or name.startswith("."):
         return
     if runs.root.is_dir():

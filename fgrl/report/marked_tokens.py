@@ -25,7 +25,9 @@ RESPONSE = ("response", "eos")
 
 @dataclass
 class MarkedTokens:
-    """A sequence of tokens with what is known about each, and about their text. Lists of tokens are as long as `tokens`."""
+    """A sequence of tokens with what is known about each, and about their text. Lists of tokens are as long as
+    `tokens`.
+    """
 
     title: str
     tokens: list[str]
@@ -79,8 +81,8 @@ class MarkedTokens:
 
     @classmethod
     def of(cls, answer: Answer, values: str = "", **more: Any) -> MarkedTokens:
-        """Return a recorded answer with the numbers of one of its rewards; columns that do not fit its tokens are cut or
-        filled with nothing.
+        """Return a recorded answer with the numbers of one of its rewards; columns that do not fit its tokens are cut
+        or filled with nothing.
         """
         count = len(answer.tokens)
         ended = bool(answer.response.finished and count)

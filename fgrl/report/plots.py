@@ -87,8 +87,8 @@ def page_axes(width: float, height: float, x: tuple[float, float], y: tuple[floa
 
 
 def blank_axes(cells: tuple[int, int], size: tuple[float, float], margins: tuple[float, float]) -> Any:
-    """Return the axes of a table of cells with texts above and on the left: (columns, rows) of `size` pixels, the middle
-    of the first is (0, 0), rows go down.
+    """Return the axes of a table of cells with texts above and on the left: (columns, rows) of `size` pixels, the
+    middle of the first is (0, 0), rows go down.
     """
     (columns, rows), (left, top) = cells, margins
     width, height = left + columns * size[0] + 2, top + rows * size[1] + 4

@@ -1,5 +1,5 @@
-"""Recipes compared by what their evaluations observed: the record of a comparison, and how it is made. Numbers are paired
-by prompt and by seed.
+"""Recipes compared by what their evaluations observed: the record of a comparison, and how it is made. Numbers are
+paired by prompt and by seed.
 
 Several seeds of a recipe are several trained models. A recipe's number is the mean of its seeds' numbers. Two questions
 are kept apart, each with its own interval: how would the result change with other prompts and these models (bootstrap:

@@ -116,8 +116,8 @@ class Stage:
             return None
 
     def check(self, key: str | None = None, *, contents: bool = False) -> StageRecord:
-        """Return the record of a finished stage, after a look at the sizes of its files. Raises `Broken`, also where its
-        key is not `key`. contents: compare every file with its checksum.
+        """Return the record of a finished stage, after a look at the sizes of its files. Raises `Broken`, also where
+        its key is not `key`. contents: compare every file with its checksum.
         """
         name = self.place.name
         if key is not None and self.record.key != key:

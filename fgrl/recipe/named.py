@@ -104,8 +104,8 @@ class NamedRecipe(Run):
                 changed |= dict.fromkeys(names)
                 dates.append(stage.record.made[:10])
         if changed:
-            names = ", ".join(changed)
-            yield f"{self.name}: files have changed since {min(dates)} ({names}): what is shown was made before"
+            listed = ", ".join(changed)
+            yield f"{self.name}: files have changed since {min(dates)} ({listed}): what is shown was made before"
         text, done = self.recipe.to_yaml(), {name: stage.found for name, stage in self.finished.items()}
         for run in self.own_runs if done else ():
             for name, key in run.keys.items() if run.written_text == text else ():

@@ -90,9 +90,9 @@ class Runs:
         )
 
     def invocations(self, recipe: str) -> list[Path]:
-        """Invocation folders of a recipe, newest first."""
+        """Invocation folders of a recipe, newest first; of one second the one that was changed last."""
         folders = [folder for folder in (self.root / recipe).glob("*Z-*") if folder.is_dir()]
-        return sorted(folders, key=lambda folder: folder.name, reverse=True)
+        return sorted(folders, key=lambda path: (path.name.partition("-")[0], path.stat().st_mtime_ns), reverse=True)
 
     def new_invocation(self, recipe: str, short: str) -> Path:
         """Make `runs/<recipe>/<UTC>-<short key>/`; two in one second get different names. What killed processes left

@@ -17,6 +17,7 @@ from pipeline_helpers import fgrl_here, recipe_file
 
 from fgrl.pipeline import keys, planning
 from fgrl.recipe.named import _moved
+from fgrl.runs.folders import Runs
 
 STAGES = (
     "{first: {name: counting, steps: 3, words: words.txt}, second: {name: counting, source: '${out:first}'}, "
@@ -209,3 +210,12 @@ def test_a_file_of_the_same_name_elsewhere_is_the_same_with_the_same_bytes(tmp_p
         assert _moved(place["a"], place["d"]) == place["a"]
         assert _moved(place["a"], f"{tmp_path}/b/r.py:other") == place["a"]
     assert _moved("/help", "/x/help") == "/help"
+
+
+def test_of_two_runs_of_one_second_the_one_that_was_changed_last_is_the_newest(tmp_path: Path) -> None:
+    stamp = "20260501T093000Z"
+    for number, name in enumerate((f"{stamp}-ffff0000", f"{stamp}-0000ffff", "20260501T092959Z-aaaaaaaa")):
+        (tmp_path / "r" / name).mkdir(parents=True)
+        os.utime(tmp_path / "r" / name, (number, number))
+    found = [folder.name for folder in Runs(tmp_path).invocations("r")]
+    assert found == [f"{stamp}-0000ffff", f"{stamp}-ffff0000", "20260501T092959Z-aaaaaaaa"]

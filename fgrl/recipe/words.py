@@ -84,7 +84,9 @@ def read_sources(
         if path.is_dir():
             sources.append(_folder_source(path, seeds))
         else:
-            every = [named.NamedRecipe(loading.load(path, words), words, Runs(runs)) for words in variations]
+            kept = Runs(runs)
+            kept.check()
+            every = [named.NamedRecipe(loading.load(path, words), words, kept) for words in variations]
             sources.append(Source(path, every))
             for remark in dict.fromkeys(itertools.chain.from_iterable(each.remarks() for each in every)):
                 Console().alert(f"note: {remark}")

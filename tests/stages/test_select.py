@@ -16,6 +16,7 @@ from fgrl import report
 from fgrl.cli.checking import estimate_lines
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import read_answers
+from fgrl.evaluation.observations import Observations
 from fgrl.pipeline import estimates, execute, plan
 from fgrl.recipe import Recipe
 from fgrl.registry import Problems
@@ -125,6 +126,7 @@ def test_a_number_that_is_missing_everywhere_chooses_nothing(
 ) -> None:
     path = write(tmp_path, tiny_model_dir, {"models": {"base": "${vars.base}"}, "metrics": ["kl"]})
     stage: Any = recipes.load(path, ["stages.after=null", "stages.policy=null"]).stages["chosen"]
-    monkeypatch.setattr("fgrl.stages.evaluate.measure", lambda *_: {"kl": {"base": {"sum": {"mean": None}}}})
+    missing = {"kl": {"base": {"sum": {"mean": None}}}}
+    monkeypatch.setattr("fgrl.stages.evaluate.measure", lambda *_: (missing, Observations({})))
     with pytest.raises(DataError, match=r"kl\.sum is missing for every model: base"):
         stage.run(tiny_recipe.a_run(tmp_path / "run"))

@@ -22,9 +22,9 @@ from fgrl.files import COPIES, LinkRefused, leftovers, remove
 from fgrl.modules.checkpoints import NAMES
 from fgrl.registry import unknown
 from fgrl.results.number_tables import headline
-from fgrl.runs.folders import LOCK, RESERVED, Runs, is_locked
+from fgrl.runs.folders import LOCK, RESERVED, TIME, Runs, is_locked
 from fgrl.runs.history import History
-from fgrl.runs.run import INPUTS, RUNNING, TIME, Run
+from fgrl.runs.run import INPUTS, RUNNING, Run
 from fgrl.runs.stage import Stage, size_of
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

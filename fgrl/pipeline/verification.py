@@ -10,7 +10,7 @@ from typing import Any
 from fgrl.errors import DataError, UsageError
 from fgrl.files import damage_reported
 from fgrl.modules import checkpoints
-from fgrl.runs.folders import RESERVED, Runs
+from fgrl.runs.folders import Runs
 from fgrl.runs.records import RUN, Broken, Unfinished
 from fgrl.runs.run import Run
 from fgrl.runs.stage import Stage
@@ -38,9 +38,9 @@ def verify(runs: Runs) -> dict[str, Any]:
         for name in checkpoints.NAMES:
             if damage := checkpoints.damage(folder / name):
                 problems.append(f"{folder.name}/{name} is damaged ({damage}): the stage will start from its beginning")
-    for folder in sorted(runs.root.glob("*/*Z-*")):
+    for folder in sorted(runs.every_invocation()):
         run = Run(folder)
-        if folder.parent.name not in RESERVED and run.has_record and (record := run.record) and run.damage:
+        if run.has_record and (record := run.record) and run.damage:
             shown = "" if record.exit is not None else " The run is shown as unfinished"
             problems.append(f"{(folder / RUN).relative_to(runs.root)}: {' '.join(run.damage)}{shown}")
     problems += [problem for file in sorted(runs.cache.glob("*.sqlite")) if (problem := _damage_of(file))]

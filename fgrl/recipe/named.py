@@ -25,10 +25,10 @@ from fgrl.recipe.files import recipe_name
 from fgrl.recipe.loading import Recipe
 from fgrl.registry import outside
 from fgrl.results.differing import leaves
-from fgrl.runs.folders import RESERVED, Runs
+from fgrl.runs.folders import TIME, Runs
 from fgrl.runs.reading import mapping
 from fgrl.runs.run import Run
-from fgrl.runs.stage import LOADER, Stage
+from fgrl.runs.stage import LOADER, RECIPE, Stage
 from fgrl.types import Report
 
 RUNS = Path("runs")
@@ -80,10 +80,10 @@ class NamedRecipe(Run):
             for name in self.recipe.stages
         }
 
-    @property
-    def own_runs(self) -> Iterator[Run]:
+    @cached_property
+    def own_runs(self) -> list[Run]:
         """The recipe's runs, with any settings, the newest first."""
-        yield from (Run(folder, quick=True) for folder in self.runs.invocations(self.name))
+        return [Run(folder, quick=True) for folder in self.runs.invocations(self.name)]
 
     def newest_run(self) -> Run | None:
         """Return the newest run of these settings, finished or not."""
@@ -143,11 +143,8 @@ class NamedRecipe(Run):
     def _candidates(self) -> Iterator[Run]:
         """Yield the recipe's runs, then those of all others, the newest first."""
         yield from self.own_runs
-        others = [each for each in self.runs.root.glob("*/*Z-*") if each.parent.name not in (*RESERVED, self.name)]
-        yield from (
-            Run(folder, quick=True)
-            for folder in sorted((each for each in others if each.is_dir()), key=lambda each: each.name, reverse=True)
-        )
+        others = (folder for folder in self.runs.every_invocation() if folder.parent.name != self.name)
+        yield from (Run(folder, quick=True) for folder in others)
 
     def _equal_in(self, run: Run) -> list[str]:
         """Return the stages that a run was to make with these settings, they and all before them."""
@@ -201,7 +198,7 @@ class NamedRecipe(Run):
             built = self.recipe.stages[stage.name]
             own = outside.digests(type(part) for part in (built, *(part for _, part in registry.walk(built))))
             yield from (name.rpartition(".")[2] for name, digest in own.items() if defined.get(name) != digest)
-        made = datetime.strptime(record.made, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp() + 1
+        made = datetime.strptime(record.made, TIME).replace(tzinfo=UTC).timestamp() + 1
         for place in filter(None, map(_place, _texts(stage.settings))):
             if place not in self.recipe.sources and place.exists() and place.stat().st_mtime > made:
                 yield place.name
@@ -213,7 +210,7 @@ def built(run: Run) -> Recipe | None:
     if isinstance(run, NamedRecipe):
         return run.recipe
     try:
-        return loading.load(run.folder / "recipe.yaml")
+        return loading.load(run.folder / RECIPE)
     except registry.Problems:
         return None
 

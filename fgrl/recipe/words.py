@@ -18,7 +18,7 @@ from pathlib import Path
 from fgrl import files, lazy
 from fgrl.console import Console
 from fgrl.errors import UsageError
-from fgrl.runs.folders import Runs
+from fgrl.runs.folders import Runs, newest_first
 from fgrl.runs.records import STAGE
 from fgrl.runs.run import Run
 from fgrl.runs.stage import RECIPE, Stage
@@ -95,7 +95,7 @@ def read_sources(
 
 def run_folders(path: Path) -> list[Path]:
     """Return the folder of a run itself, or the runs in a folder of runs, oldest first."""
-    inside = [] if (path / RECIPE).exists() else sorted(path.glob("*Z-*"))
+    inside = [] if (path / RECIPE).exists() else newest_first(path.glob("*Z-*"))[::-1]
     return inside or [path]
 
 

@@ -15,7 +15,7 @@ from itertools import groupby, pairwise
 from markupsafe import Markup
 
 from fgrl.report.escaping import MOST_CHARACTERS, long, render
-from fgrl.report.marked_tokens import MarkedTokens, in_order, kind_of, reasons_of, words_of
+from fgrl.report.marked_tokens import MarkedTokens, in_order, kind_of, nested, reasons_of, words_of
 from fgrl.results.text import duration, number, signed
 from fgrl.types import Span
 from fgrl.visible import quantity
@@ -269,11 +269,6 @@ def fits(item: MarkedTokens) -> bool:
     inside = all(0 <= start <= end <= len(item.text) for start, end in item.offsets)
     covering = [(start, end) for start, end in item.offsets if start < end]
     return inside and covering == sorted(covering) and len(item.offsets) == len(item.tokens)
-
-
-def nested(spans: Sequence[Span]) -> list[int]:
-    """Return the places of passages in the order of the text, the outer ones first."""
-    return sorted(range(len(spans)), key=lambda i: (spans[i].start, -spans[i].end))
 
 
 def lanes(marks: Sequence[Span]) -> list[int]:

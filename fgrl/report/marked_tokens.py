@@ -152,6 +152,11 @@ def reasons_of(span: Span, chain: bool = False) -> list[str]:
     return reasons
 
 
+def nested(spans: Sequence[Span]) -> list[int]:
+    """Return the places of marked passages in the order of the text, the outer ones first."""
+    return sorted(range(len(spans)), key=lambda i: (spans[i].start, -spans[i].end))
+
+
 def in_order(spans: Sequence[Span]) -> list[Span]:
-    """Return marked passages by their place, the outer ones first."""
-    return sorted(spans, key=lambda span: (span.start, -span.end))
+    """Return marked passages in that order."""
+    return [spans[i] for i in nested(spans)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,11 +30,18 @@ from fgrl.runs.stage import Stage, find
 RESERVED = ("stages", "cache", "sweeps")
 LOCK = ".running"
 """In the folder of a run: held by the process that works on it."""
+TIME, STAMP = "%Y-%m-%dT%H:%M:%SZ", "%Y%m%dT%H%M%SZ"
+"""UTC, to the second: in records, and in the names of folders."""
 
 
 def now() -> str:
     """UTC, to the second: `2026-05-01T09:30:00Z`."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(UTC).strftime(TIME)
+
+
+def newest_first(runs: Iterable[Path]) -> list[Path]:
+    """Return folders of runs by the times in their names; of one second the one that was changed last comes first."""
+    return sorted(runs, key=lambda run: (run.name.partition("-")[0], run.lstat().st_mtime_ns), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -90,9 +97,13 @@ class Runs:
         )
 
     def invocations(self, recipe: str) -> list[Path]:
-        """Invocation folders of a recipe, newest first; of one second the one that was changed last."""
-        folders = [folder for folder in (self.root / recipe).glob("*Z-*") if folder.is_dir()]
-        return sorted(folders, key=lambda path: (path.name.partition("-")[0], path.stat().st_mtime_ns), reverse=True)
+        """Invocation folders of a recipe, newest first."""
+        return newest_first(folder for folder in (self.root / recipe).glob("*Z-*") if folder.is_dir())
+
+    def every_invocation(self) -> list[Path]:
+        """Invocation folders of all recipes, newest first."""
+        known = (folder for folder in self.root.glob("*/*Z-*") if folder.is_dir())
+        return newest_first(folder for folder in known if folder.parent.name not in RESERVED)
 
     def new_invocation(self, recipe: str, short: str) -> Path:
         """Make `runs/<recipe>/<UTC>-<short key>/`; two in one second get different names. What killed processes left
@@ -102,7 +113,7 @@ class Runs:
             raise LinkRefused(self.root / recipe)
         for left in (*leftovers(self.root / recipe), *leftovers(self.cache)):
             remove(left)
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        stamp = datetime.now(UTC).strftime(STAMP)
         for suffix in ("", *(f".{number}" for number in range(2, 1000))):
             folder = self.root / recipe / f"{stamp}-{short}{suffix}"
             try:

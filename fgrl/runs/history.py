@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from fgrl.runs.folders import RESERVED, Runs
+from fgrl.runs.folders import Runs
 from fgrl.runs.reading import mapping, read_json
 from fgrl.runs.run import Run
 from fgrl.runs.stage import Stage
@@ -26,14 +26,7 @@ class History:
         for folder in sorted(runs.stages.glob("*-*")):
             if not folder.is_symlink() and folder.is_dir():
                 self.by_key.setdefault(folder.name.rpartition("-")[2], []).append(Stage(folder))
-        folders = [
-            folder
-            for folder in runs.root.glob("*/*Z-*")
-            if folder.parent.name not in RESERVED and not folder.is_symlink() and folder.is_dir()
-        ]
-        self.entries = [
-            Run(folder, quick=True) for folder in sorted(folders, key=lambda folder: folder.name, reverse=True)
-        ]
+        self.entries = [Run(folder, quick=True) for folder in runs.every_invocation() if not folder.is_symlink()]
         """The runs, the newest first."""
 
     @cached_property

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from fgrl.files import write_json, write_text
-from fgrl.runs.folders import LOCK, Runs, is_locked
+from fgrl.runs.folders import LOCK, STAMP, TIME, Runs, is_locked
 from fgrl.runs.reading import mapping, read_json
 from fgrl.runs.records import RUN, Broken, RunRecord, Unfinished, UsedStage
 from fgrl.runs.stage import LOADER, RECIPE, Stage, size_of
@@ -29,7 +29,6 @@ from fgrl.sanitizing import hide, hide_in, remember
 INPUTS = "inputs.json"
 """From the start of a run: the keys of its stages, and of the stages whose products they read."""
 LOG_LINES = 30
-TIME = "%Y-%m-%dT%H:%M:%SZ"
 RUNNING = "running"
 
 
@@ -138,7 +137,7 @@ class Run:
     @property
     def started(self) -> str:
         """UTC, as `2026-05-01T09:30:00Z`; of the folder's name where the record has no time, empty without both."""
-        for text, form in ((self.record.started, TIME), (self.folder.name.partition("-")[0], "%Y%m%dT%H%M%SZ")):
+        for text, form in ((self.record.started, TIME), (self.folder.name.partition("-")[0], STAMP)):
             with suppress(ValueError):
                 return datetime.strptime(text, form).strftime(TIME)
         return ""

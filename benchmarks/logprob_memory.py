@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--length", type=int, default=256, help="response tokens a row")
     parser.add_argument("--prompt", type=int, default=16, help="prompt tokens a row")
+    parser.add_argument("--only", choices=("score", "train", "lora"), help="cases of one kind")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--naive", action="store_true", help=argparse.SUPPRESS)
@@ -40,7 +41,7 @@ def main() -> None:
         print(json.dumps(measure(options)))
         return
     rows = []
-    for case in CASES:
+    for case in (case for case, (kind, *_) in CASES.items() if options.only in (None, kind)):
         found = {way: in_fresh_process(case, way == "naive", options) for way in ("chunked", "naive")}
         rows.append(
             {"case": case, **{f"{way}_{what}": value for way, one in found.items() for what, value in one.items()}}

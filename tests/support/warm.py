@@ -1,7 +1,7 @@
 """Processes of Python that find the large libraries loaded, for tests that start many.
 
 Inside `processes()`, `subprocess` makes a process of Python (`-m module`, `-c code` or a file) from a copy of one that has imported
-torch, Lightning, transformers and peft, and nothing of fgrl. The copy runs the module as Python does, from its first line, and the
+torch, Lightning, transformers, peft and matplotlib, and nothing of fgrl. The copy runs the module as Python does, from its first line, and the
 ranks that it starts are made in the same way. Parents, sessions, signals, exit codes and pipes are the usual ones. Where more is asked for (a
 terminal, other options of Python, a variable that libraries may read while they are imported), the process starts as usual.
 
@@ -37,7 +37,8 @@ from typing import Any
 from unittest import mock
 
 LIBRARIES = (
-    "accelerate", "lightning.pytorch", "peft", "scipy.stats", "torch", "torch.distributed.tensor", "transformers.generation",
+    "accelerate", "lightning.pytorch", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "scipy.stats", "torch",
+    "torch.distributed.tensor", "transformers.generation",
     "transformers.modeling_utils", "transformers.models.auto", "transformers.models.llama.modeling_llama",
 )  # fmt: skip
 READ_LATE = (

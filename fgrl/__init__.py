@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         validate,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "FinishedRun", "FinishedStage", "Generated", "Policy", "ScoredText", "Table", "TokenSpan", "__version__", "errors", "kinds",
     "load", "numbers", "open_run", "plan", "register", "run", "score", "types", "validate",

@@ -6,14 +6,13 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from fgrl import files, native
 from fgrl.errors import Requires, Unavailable
-from fgrl.registry import ByDevice, File, FolderOrName, KeyedUnless, Settings, Unkeyed, names_folder
+from fgrl.registry import ByDevice, File, FolderOrName, Settings, Unkeyed, names_folder
 from fgrl.types import Checkpoint, Ref
 
 
@@ -30,7 +29,6 @@ def check_lengths(max_prompt_tokens: int, max_tokens: int) -> None:
 POLICIES = "policies"
 """In the product of a training: the models that it kept of steps."""
 MODEL_FILES = ("config.json", "adapter_config.json", "modules.json")
-TEMPLATES = ("chat_template.jinja", "tokenizer_config.json")
 DAY = "%d %b %Y"
 HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 
@@ -65,11 +63,11 @@ class ModelSpec(Settings):
     """
     revision: str | None = None
     """Commit, tag or branch on the hub."""
-    step: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=0)
+    step: int | None = Field(None, ge=0)
     """Of `${out:stage}`: the model that the stage's `evaluate` kept after this many iterations or optimizer steps
     (`keep: all`); null: the stage's product.
     """
-    auxiliary: Annotated[str | None, KeyedUnless(None)] = None
+    auxiliary: str | None = None
     """Of `${out:stage}`: the model that the stage trained beside the policy under this name; null: the policy."""
     head: Literal["lm", "scalar", "token"] | None = None
     """Output of the model: next-token logits, one number per position, or one logit per token. null: what the slot
@@ -89,11 +87,11 @@ class ModelSpec(Settings):
     """
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass."""
-    chat_template: Annotated[str | None, File, KeyedUnless(None)] = None
+    chat_template: Annotated[str | None, File] = None
     """File with a chat template (Jinja) in place of the tokenizer's own. null: that one; without any, prompts are plain
     text.
     """
-    date_string: Annotated[str | None, KeyedUnless(None)] = None
+    date_string: str | None = None
     """The day that chat templates take for today, as in `26 Jul 2024`: their clock stands still. null: the day with which
     the stage or the exported model of `base` was trained, else `26 Jul 2024`, as Llama's templates without a clock do.
     """
@@ -109,13 +107,6 @@ class ModelSpec(Settings):
         if value is not None:
             datetime.strptime(value, DAY)
         return value
-
-    def corrections(self) -> list[str]:
-        """Return that the clock stands still, where the template of a folder reads it."""
-        files_of = [self.chat_template] if self.chat_template else [f"{self.base}/{name}" for name in TEMPLATES]
-        reads = (Path(file).read_bytes() for file in map(files.expanded, files_of) if files.is_file(file))
-        clock = self.date_string is None and any(b"strftime_now" in content for content in reads)
-        return ["the clock of chat templates stands still"] if clock else []
 
     @model_validator(mode="after")
     def _step_of_a_stage(self) -> ModelSpec:
@@ -211,9 +202,6 @@ class Sampling(Settings):
                 f"min_new_tokens {self.min_new_tokens} is above max_new_tokens {self.max_new_tokens}, the length limit of a response"
             )
         return self
-
-    def corrections(self) -> list[str]:
-        return ["no end token in scores"] if self.min_new_tokens else []
 
     def inexact(self) -> list[str]:
         """Return the settings that sample from another distribution than the one whose log-probabilities a policy

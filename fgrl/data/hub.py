@@ -132,10 +132,6 @@ class Hub(RowReader):
         """Further options for the library that loads the data."""
         return {}
 
-    def corrections(self) -> list[str]:
-        """Name the sign between the fields of CSV files where it is no comma: such files were read as one column."""
-        return [f"delimiter {sep}" for sep in self._delimiter().values()]
-
     def is_small_json(self) -> bool:
         """Are the rows in local JSON files, all of them taken, that are small enough to be read at once?"""
         if not self.PLAIN_JSON or self.path != "json" or (self._unless_default("split") or "train") != "train":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 from pydantic import field_validator
 
-from fgrl.registry import KeyedUnless, Settings
+from fgrl.registry import Settings
 from fgrl.types import Message, Pair, Sample
 
 R = TypeVar("R", Sample, Pair)
@@ -15,7 +15,7 @@ R = TypeVar("R", Sample, Pair)
 class SystemPrompt(Settings):
     """The setting `system` of readers."""
 
-    system: Annotated[str | None, KeyedUnless(None)] = None
+    system: str | None = None
     """A system prompt to put before every prompt that has none. A prompt that is a text becomes a conversation, so the
     model needs a chat template. null: prompts stay as they are.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import islice
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -18,7 +18,7 @@ from fgrl.evaluation.observations import Observations, Observed
 from fgrl.evaluation.overlap import OverlapPolicy
 from fgrl.functions import checked_measured, own_code
 from fgrl.kinds import ANSWER_NEEDS, Engine, Metric, Peek, Reader, ToDraw, check_needs, default_engine, stated
-from fgrl.registry import KeyedUnless, Settings
+from fgrl.registry import Settings
 from fgrl.specs import Sampling
 from fgrl.types import Sample
 
@@ -36,7 +36,7 @@ class HeldOut(Settings):
     """Turns of a conversation, at most: the prompt, then its follow-ups (`meta.follow_ups`); null asks all."""
     engine: Engine = Field(default_factory=default_engine)
     """What draws."""
-    overlap: Annotated[OverlapPolicy, KeyedUnless("warn")] = "warn"
+    overlap: OverlapPolicy = "warn"
     """What to do with prompts that a model was trained on, word for word or up to case, white space and final
     punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out.
     """

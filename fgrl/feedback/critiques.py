@@ -23,7 +23,7 @@ from fgrl.feedback.quoting import Quotes, QuoteSearch
 from fgrl.feedback.text_units import DIVIDE, AnyUnit
 from fgrl.llm.asking import Parsed, parse_json
 from fgrl.llm.json_object import first_object
-from fgrl.registry import KeyedUnless, Settings
+from fgrl.registry import Settings
 from fgrl.types import Annotation, Span
 
 UNITS = "labels"
@@ -41,7 +41,7 @@ class CritiqueFormat(Settings):
     """Key of the critique. null: there is none, the object has spans alone (Text2Grad, section 4.5)."""
     labels: dict[str, float] = Field({"good_spans": 1.0, "poor_spans": -1.0}, min_length=1)
     """Keys of the lists of quotes, and the label of the spans in each: above 0 good, below 0 poor, 0 neutral."""
-    units: Annotated[AnyUnit | None, KeyedUnless(None)] = None
+    units: AnyUnit | None = None
     """Instead of lists of quotes, one list that has every unit of the response with its label: what the annotators
     `dense_token` (`word`) and `prm` (`sentence`, `clause`, `statement`) mark. The labels are the values of `labels`,
     and 0 for no mark: `{"labels": [["The", 0], ["mill", 1]]}`. Quotes cannot express this: of equal words they would

@@ -19,7 +19,7 @@ loaded: dict[Path, str] = {}
 
 class FunctionFile(File):
     """Marks `file.py:function`. The file is relative to the recipe that names it, and its content counts for cache
-    keys; a component with such a field adds `key_of` to its `corrections`.
+    keys; a component with such a field returns `key_of` from `behind`.
     """
 
     word: ClassVar[str] = "function of a file, as in rewards.py:score"

@@ -40,10 +40,6 @@ class Client(Component, ABC):
         """Return USD per million prompt tokens and per million completion tokens; None: unknown."""
         return None
 
-    def bound(self) -> int | None:
-        """Return the most tokens of an answer, whatever limit a question sets; None without such a bound."""
-        return None
-
     def counts(self) -> dict[str, Any]:
         """Return what this stage used so far: `calls`, `prompt_tokens`, `completion_tokens`, `usd`; {} if it does not
         count.

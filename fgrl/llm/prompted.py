@@ -39,11 +39,6 @@ class Prompted(Settings):
         """Length limit of an answer that a question sets, in tokens; None is the client's own."""
         return self.max_tokens
 
-    def corrections(self) -> list[str]:
-        bound = self.client.bound()
-        bounded = bound is not None and self.longest is not None and bound < self.longest
-        return [*super().corrections(), *(["the client's max_tokens bounds the answer"] if bounded else [])]
-
     def setup(self, run: Any) -> None:
         self.template()
         super().setup(run)

@@ -7,12 +7,11 @@ advantages.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers
 from fgrl.modules.policy_gradient import PolicyGradient
-from fgrl.registry import KeyedUnless
 from fgrl.types import Advantages, Batch, Mean, Rewards, Rollout
 
 if TYPE_CHECKING:
@@ -29,20 +28,17 @@ class GroupRelative(PolicyGradient):
     reads_token_rewards = False
 
     kl: Literal["k1", "k2", "k3"] = "k3"
-    measure_kl: Annotated[bool, KeyedUnless(False)] = False
+    measure_kl: bool = False
     """Measure the KL to the reference although `kl_coef` is 0: `kl` and `kl_loss` are in the log, and the reference is
     read.
     """
-    measure_entropy: Annotated[bool, KeyedUnless(False)] = False
+    measure_entropy: bool = False
     """Measure the policy's exact entropy, over the whole vocabulary. Otherwise `entropy` in the log is -log p of the
     drawn tokens, which is too low where `top_p` or `top_k` truncates the draws.
     """
     skip_zero_variance: bool = False
     """Leave out the groups that teach nothing because every advantage in them is 0 (before any KL). If all groups of an
     iteration are such, all are kept."""
-
-    def corrections(self) -> list[str]:
-        return ["even steps"] if self.skip_zero_variance else []
 
     def needs(self) -> frozenset[str]:
         fields = {"old_logp": True, "ref_logp": self.kl_coef or self.measure_kl, "entropy": self.measure_entropy}

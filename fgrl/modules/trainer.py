@@ -157,10 +157,6 @@ class TrainSettings(Settings):
                 f"weights or LoRA adapters), or try {name} out on CPUs with train.accelerator: cpu"
             )
 
-    def corrections(self) -> list[str]:
-        gradients = ["gradient divided once"] if self.deepspeed else []
-        return gradients + (["columns not rounded"] if gradients or self.precision == "bf16-true" else [])
-
     def warnings(self) -> list[str]:
         """Return remarks on values that are seldom meant."""
         if self.lr < 0.1:

@@ -32,8 +32,8 @@ def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> lis
             if isinstance(recorded, Mapping) and recorded.get("sha256") not in (None, keys.sha256(value)):
                 changed[value.name] = None
         elif isinstance(value, registry.Settings) and isinstance(recorded, Mapping):
-            earlier = recorded.get("corrections") or []
-            for before, now in zip_longest(map(str, earlier), value.corrections(), fillvalue=""):
+            earlier = recorded.get("behind") or []
+            for before, now in zip_longest(map(str, earlier), value.behind(), fillvalue=""):
                 # `key_of` writes "NAME, FILE sha256, FILE sha256"
                 different = set(before.split(", ")) ^ set(now.split(", "))
                 changed |= dict.fromkeys(text.rpartition(" ")[0] for text in sorted(different) if ".py " in text)

@@ -3,8 +3,8 @@
 Counted: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
 the content of data as its reader identifies it, weights of local models, source of imported user files and of
 components that a notebook or a script defines, versions of the packages that components came from by an entry point,
-keys of upstream stages. Not counted: fields marked `Unkeyed`, fields with the value of their `KeyedUnless`, the stage's
-own name, the names of its upstream stages, where files lie.
+keys of upstream stages. Not counted: fields marked `Unkeyed`, fields that have their default (a default that
+changes raises the version of its component), the stage's own name, the names of its upstream stages, where files lie.
 
 What lies on a hub is identified by its name and `revision` alone: computing a key never uses the network.
 """
@@ -29,7 +29,7 @@ models = lazy.load("fgrl.models")
 
 LENGTH = 16
 """Hex digits of a key."""
-FORMAT = 1
+FORMAT = 2
 """Raised when the meaning of a stage folder changes: older ones are then not found."""
 
 Identity = dict[str, Any]
@@ -52,8 +52,6 @@ def identity(
     owners: list[registry.Settings] = [stage]
     data: Identity = {}
     for path, value in registry.walk(stage):
-        if not _holds(settings, path):  # inside a field that is left out
-            continue
         if isinstance(value, Ref):
             _put(settings, path, {"product": upstream[value.stage]})
         elif isinstance(value, ModelSpec):
@@ -163,17 +161,8 @@ def _file(inspect: Any, cls: type) -> str | None:
         return None
 
 
-def _holds(settings: Any, path: Key) -> bool:
-    """Return True if there is a `settings[path]`: not where the dump left a field out."""
-    for part in path:
-        if isinstance(settings, Mapping) and part not in settings:
-            return False
-        settings = settings[part]
-    return True
-
-
 def _put(settings: Any, path: Key, value: Any) -> None:
-    """Set `settings[path]`."""
+    """Set `settings[path]`, also inside a field that was left out."""
     for part in path[:-1]:
-        settings = settings[part]
+        settings = settings.setdefault(part, {}) if isinstance(settings, dict) else settings[part]
     settings[path[-1]] = value

@@ -79,16 +79,17 @@ def _changes(
         elif path.startswith("definitions."):
             reasons[f"source of {path.removeprefix('definitions.').removeprefix('__main__.')} changed"] = None
         else:
-            values.append(f"{place} ({_text(before)} -> {_text(now)})")
+            left_out = "default" if path.startswith("settings.") else "absent"
+            values.append(f"{place} ({_text(before, left_out)} -> {_text(now, left_out)})")
     if values:
         more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
         reasons[f"changed: {', '.join(values[:SHOWN])}{more} against {closest}"] = None
     return "; ".join(reasons)
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, left_out: str) -> str:
     if value is _MISSING:
-        return "absent"
+        return left_out
     if kind := keys.place(value):
         return f"{kind} {str(value[kind])[:16]}"
     return "null" if value is None else str(value)

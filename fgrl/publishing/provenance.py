@@ -188,13 +188,7 @@ def _inputs(path: Sequence[str | int], identity: Any, settings: Any, data: Mappi
         yield Input(place, settings, f"sha256{code} {identity['sha256']}")
     elif name == "folder" and isinstance(folder, str) and digest:
         yield Input(place, folder, f"sha256 {digest}", part=part)
-    elif (
-        isinstance(name, str)
-        and "/" in name
-        and "split" in identity
-        and not names_folder(name)
-        and HUB_ID.fullmatch(name)
-    ):
+    elif isinstance(name, str) and "/" in name and digest and not names_folder(name) and HUB_ID.fullmatch(name):
         revision = identity.get("revision")
         yield Input(place, name, f"revision {revision}" if revision else "no pinned revision", True, part)
     for key, item in identity.items():

@@ -257,8 +257,8 @@ def _place(text: str) -> Path | None:
 
 
 def _versions(settings: Any) -> list[str]:
-    """Return the versions of all components in settings."""
-    return re.findall(r'"version": \d+', json.dumps(settings))
+    """Return the raised versions of components in settings: one of version 1 may be a default, which is left out."""
+    return re.findall(r'"version": (?!1\b)\d+', json.dumps(settings))
 
 
 def _texts(settings: Any) -> Iterator[str]:

@@ -27,7 +27,6 @@ from fgrl.registry.settings import (
     File,
     Folder,
     FolderOrName,
-    KeyedUnless,
     Settings,
     Unkeyed,
     names_folder,

@@ -37,10 +37,6 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
     for key in fields:
         if key in cls.model_fields:
             continue
-        if key in cls.former:
-            meant.add(cls.former[key])
-            context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', _renamed(cls, key, path, context))
-            continue
         if (stuck := re.fullmatch(r"(\w+):(\S+)", key)) and stuck[1] in known:
             meant.add(stuck[1])
             context.problem(
@@ -57,15 +53,6 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
         )
         context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', hint)
     return meant
-
-
-def _renamed(cls: type[Settings], before: str, path: Key, context: Context) -> str:
-    """Return the hint for what an older recipe contains: the new name, or what to write instead."""
-    after = cls.former[before]
-    parts = [f'renamed to "{after}"' if after in cls.model_fields else after]
-    if explaining_command := command(cls, path, context):
-        parts.append(f"({explaining_command})")
-    return "  ".join(parts)
 
 
 def explain(
@@ -138,8 +125,6 @@ def _refused(
         if hint is None and _bound(error) == "a number <= 1" and refused <= 100:
             hint = f"in percent? {refused}% is {refused / 100:g}"
         hint = "\n".join(filter(None, (hint, _help(cls, name, path[:-1], context))))
-        if (former_value := f"{name}: {refused}") in cls.former:
-            hint = _renamed(cls, former_value, path[:-1], context)
     elif not first:
         message, hint = f"wants {wanted(annotation)}, got {described(refused)}", quoted(refused, wanted(annotation))
         bounds = [bound for _, error in chosen if (bound := _bound(error))]

@@ -19,21 +19,6 @@ class Unkeyed:
     """
 
 
-@dataclass(frozen=True)
-class KeyedUnless:
-    """Marks a field that was added to settings which finished stages used: `clip: Annotated[float, KeyedUnless(0.0)]
-    = 0.0`.
-
-    While the field has this value, which is what the settings did before they had the field, it is left out of cache
-    keys; any other value counts. So finished stages are still found after the field was added. Without the marker the
-    field counts at every value, and adding it changes the keys of all stages that use the settings. The marker keeps
-    its value when the default of the field changes later.
-    """
-
-    before: Any
-    """The value that does what was done before the field existed; as the field holds it (1.0, not 1, for a float)."""
-
-
 class File:
     """Marks a path: `words: Annotated[str, File]`.
 
@@ -127,10 +112,9 @@ class Settings(BaseModel):
         defer_build=True,  # validators are built at first use: a start needs few of the classes
     )
 
-    def corrections(self) -> list[str]:
-        """Return the corrections of fgrl that give other results under these settings, and under no others: each
-        counts for cache keys, so that a stage is done anew where a correction matters, and found again where it does
-        not. Also what the fields alone do not show, such as the content of files that a named file refers to.
+    def behind(self) -> list[str]:
+        """Return what counts for cache keys besides the fields and the contents of the files that they name: the function
+        that is taken from a file, and the contents of files that a named file refers to.
         """
         return []
 
@@ -151,17 +135,13 @@ class Settings(BaseModel):
             for part in _held(getattr(self, name)):
                 part.setup(run)
 
-    former: ClassVar[Mapping[str, str]] = {}
-    """Replacements of what older recipes contain, for the error that they get. A renamed field:
-    `{"alpha": "response_weight"}`. A removed field or value, with what to write instead: `{"shuffled": "use {name:
-    shuffled_rows}", "order: random": ...}`."""
-
 
 class Component(Settings):
     """Settings with behaviour, which a recipe picks by name. Constructing one is cheap."""
 
     version: ClassVar[int] = 1
-    """Raise it when the same settings begin to give other results: cached stages are then done anew."""
+    """Raise it when the same settings begin to give other results, also when a default changes, of a field of this class or
+    of a group of settings in it: cached stages are then done anew."""
 
     _run: Any = PrivateAttr(None)
     """The running stage, from `setup` on; for a reader in a plan, the `fgrl.kinds.Peek`."""

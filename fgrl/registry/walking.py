@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from fgrl.registry.annotations import full, inside, marker, marker_of
 from fgrl.registry.names import name_of
 from fgrl.registry.problems import Key
-from fgrl.registry.settings import Component, File, KeyedUnless, Settings, Unkeyed
+from fgrl.registry.settings import Component, File, Settings, Unkeyed
 from fgrl.types import Ref
 
 PLAIN = (int, float, type(None))
@@ -55,27 +53,39 @@ def dump(component: Settings, *, for_key: bool = False, given: bool = False) -> 
     """Return a component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field,
     also those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out.
 
-    for_key: also without the fields, here and in all nested settings, that have the value of their `KeyedUnless`, and
-    with `Settings.corrections`.
+    for_key: without the fields, here and in all nested settings, that have their default, however it was given; a default
+    component counts only where its version was raised. With `Settings.behind`.
     given: without the fields, here and in all nested settings, that were left at their default.
     """
     data: dict[str, Any] = {}
     if isinstance(component, Component):
         data = {"name": name_of(component)[1], "version": component.version}
-    if for_key and component.corrections():
-        data["corrections"] = component.corrections()
-    fields = type(component).model_fields
+    if for_key and (behind := component.behind()):
+        data["behind"] = behind
     for name in _keyed(type(component)):
-        value = getattr(component, name)
-        if not (for_key and _as_before(value, fields[name])) and not (given and name not in component.model_fields_set):
-            data[name] = plain(value, for_key=for_key, given=given)
+        left_out = _is_default(component, name) if for_key else given and name not in component.model_fields_set
+        if not left_out:
+            data[name] = plain(getattr(component, name), for_key=for_key, given=given)
     return data
 
 
-def _as_before(value: Any, field: FieldInfo) -> bool:
-    """Return True if a field has the value that stands for the behaviour before it existed."""
-    unless = marker(field.metadata, KeyedUnless)
-    return unless is not None and json.dumps(plain(value)) == json.dumps(plain(unless.before))
+def _is_default(component: Settings, name: str) -> bool:
+    """Return True if a field has its default, and no component of a raised version in it."""
+    defaults, value = _defaults(type(component)), getattr(component, name)
+    if (
+        name not in defaults
+        or (now := plain(value)) != defaults[name]
+        or isinstance(now, bool) != isinstance(defaults[name], bool)
+    ):
+        return False
+    return not any(isinstance(part, Component) and part.version > 1 for _, part in _within((), value, Any))
+
+
+@functools.cache
+def _defaults(cls: type[Settings]) -> dict[str, Any]:
+    """Return the defaults of a class's fields as JSON-ready data."""
+    fields = {name: field for name, field in cls.model_fields.items() if not field.is_required()}
+    return {name: plain(field.get_default(call_default_factory=True)) for name, field in fields.items()}
 
 
 def plain(value: Any, **how: bool) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fgrl.registry import KeyedUnless, Settings, Unkeyed
+from fgrl.registry import Settings, Unkeyed
 
 Strength = Literal["strong", "weak", "none"]
 RANK: dict[Strength, int] = {"none": 0, "weak": 1, "strong": 2}
@@ -33,7 +33,7 @@ class SandboxSpec(Settings):
     """Its own folder, which is empty at the start of each call and deleted afterwards. The weak sandbox only limits
     each file.
     """
-    packages: Annotated[list[str], KeyedUnless([])] = []
+    packages: list[str] = []
     """Installed packages that code may import, e.g. [numpy, pytest]: these, the packages that they require, and no
     others. Without any it has the standard library alone.
     """

@@ -21,7 +21,7 @@ from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.evaluation.reward_numbers import OfRewards
 from fgrl.files import write_json
 from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, check_scorer, policy_work
-from fgrl.registry import Key, KeyedUnless, Unkeyed, build, name_of, register
+from fgrl.registry import Key, Unkeyed, build, name_of, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.stages import names
 from fgrl.types import Product, Ref, Report, Sample
@@ -61,7 +61,7 @@ class EvaluateStage(Stage, HeldOut):
     """
     sampling: Sampling | None = None
     """How to draw; needed as soon as there are `models`."""
-    temperatures: Annotated[dict[str, Annotated[float, Field(ge=0, le=100)]], KeyedUnless({})] = {}
+    temperatures: dict[str, Annotated[float, Field(ge=0, le=100)]] = {}
     """Other temperatures than that of `sampling`, by the prompts' `meta.category`, as MT-Bench has them: {writing:
     0.7}.
     """

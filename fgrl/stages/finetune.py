@@ -17,7 +17,7 @@ from fgrl.files import write_json
 from fgrl.kinds import CreditsTokens, MadeModel, OfflineAlgorithm, Peek, Reader, Run, stated
 from fgrl.modules.evaluations import HOLDOUT, HeldOutUnits, TrainingEvaluation
 from fgrl.modules.trainer import OfflineSettings
-from fgrl.registry import Key, KeyedUnless, Unkeyed, dump, name_of, register
+from fgrl.registry import Key, Unkeyed, dump, name_of, register
 from fgrl.specs import ModelSpec, check_lengths
 from fgrl.stages.training import TrainingStage
 
@@ -56,7 +56,7 @@ class FinetuneStage(TrainingStage):
     """Prompt and response together; longer responses lose their end and are closed with an end-of-sequence token."""
     holdout: float = Field(0.0, ge=0, le=0.5)
     """Share of the data, from its end, that is not trained on but measured before and after, and in evaluations."""
-    overlap: Annotated[OverlapPolicy, KeyedUnless("warn")] = "warn"
+    overlap: OverlapPolicy = "warn"
     """What to do with rows of `holdout` whose prompt is trained on as well, word for word or up to case, white space
     and final punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out.
     """
@@ -65,7 +65,7 @@ class FinetuneStage(TrainingStage):
     (credit.jsonl), which the report draws: of `holdout`, or without it of all data. 0: none. Only for algorithms that
     say what a token contributes, and strategies that leave each device with all weights.
     """
-    evaluate: Annotated[TrainingEvaluation | None, KeyedUnless(None)] = None
+    evaluate: TrainingEvaluation | None = None
     """Evaluate the model while it trains, on held-out prompts and on `holdout`; null: not at all."""
 
     @model_validator(mode="after")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
 from fgrl.errors import DataError
 from fgrl.kinds import PairBuilder, Reader, Run, Stage
-from fgrl.registry import Key, KeyedUnless, register, walk
+from fgrl.registry import Key, register, walk
 from fgrl.stages.annotate import AnnotateStage
 from fgrl.stages.sample import SampleStage
 from fgrl.types import Pair, Pairs, Ref, write_jsonl
@@ -26,7 +26,7 @@ class PairStage(Stage):
     """Samples with several responses each."""
     builder: PairBuilder
     """Which response is preferred to which."""
-    max_pairs: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=1)
+    max_pairs: int | None = Field(None, ge=1)
     """Keep this many pairs, drawn by the recipe's seed, in their order; fewer than these are all kept. Null keeps all.
     """
 

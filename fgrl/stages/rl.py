@@ -38,7 +38,7 @@ from fgrl.modules.alarms import Alarms
 from fgrl.modules.evaluations import TrainingEvaluation
 from fgrl.modules.token_rewards import TokenRewards
 from fgrl.modules.trainer import OnlineSettings
-from fgrl.registry import Key, KeyedUnless, Settings, Unkeyed, dump, get, name_of, names, register, walk
+from fgrl.registry import Key, Settings, Unkeyed, dump, get, name_of, names, register, walk
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.stages.training import TrainingStage
 from fgrl.types import Sample
@@ -72,7 +72,7 @@ class RolloutSettings(Settings):
     """Responses to each prompt."""
     sampling: Sampling
     """How to draw."""
-    drop_long_prompts: Annotated[bool, KeyedUnless(False)] = False
+    drop_long_prompts: bool = False
     """Leave out prompts of more than `sampling.max_prompt_tokens` tokens, before the first iteration; otherwise they lose
     their beginning.
     """
@@ -134,7 +134,7 @@ class RLStage(TrainingStage):
     """What the critic starts from. null: the policy's start with a fresh head."""
     reward: Reward
     """What a response is worth, token by token."""
-    token_rewards: Annotated[TokenRewards | None, KeyedUnless(None)] = None
+    token_rewards: TokenRewards | None = None
     """Changes to the token rewards before the algorithm reads them; null: none."""
     algorithm: OnlineAlgorithm
     """How the policy is changed."""
@@ -142,7 +142,7 @@ class RLStage(TrainingStage):
     """How much is sampled, and how."""
     train: OnlineSettings
     """Optimizer, schedule, hardware."""
-    evaluate: Annotated[TrainingEvaluation | None, KeyedUnless(None)] = None
+    evaluate: TrainingEvaluation | None = None
     """Evaluate the policy on held-out prompts while it trains; null: not at all."""
     alarms: Annotated[Alarms, Unkeyed] = Alarms()
     """What to watch for."""

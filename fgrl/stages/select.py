@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import model_validator
 
@@ -12,7 +12,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation.choosing import Choice
 from fgrl.evaluation.number_names import StageNumber
 from fgrl.kinds import MadeModel, Run
-from fgrl.registry import KeyedUnless, register
+from fgrl.registry import register
 from fgrl.results.numbers import measures
 from fgrl.specs import ModelSpec
 from fgrl.stages.evaluate import EvaluateStage
@@ -32,7 +32,7 @@ class SelectStage(EvaluateStage):
 
     best: Choice
     """What decides, for example {number: rubric.csr, goal: max}."""
-    among: Annotated[list[str] | None, KeyedUnless(None)] = None
+    among: list[str] | None = None
     """Names of the models that may be chosen; null: all. Others are there to be compared with, as the base model is for
     `elo` or `win_rate`.
     """

@@ -792,3 +792,13 @@ def test_a_word_of_several_tokens_shares_its_value() -> None:
     text = " hot outside  so"
     assert found(text, [(0, 4), (4, 8), (8, 12), (12, 13), (13, 16)]) == [[0], [1, 2], [4]]
     assert found("well hot", [(0, 4), (4, 8), (8, 8)]) == [[0], [1]]
+
+
+def test_no_run_of_the_plan_lacks_its_committed_line() -> None:
+    """A line is found by method, task, seed and settings, so it stays valid when the keys of stages change."""
+    benchmark = importlib.import_module("benchmark")
+    for phase in benchmark.read("plan.yaml"):
+        methods = sorted({line["method"] for line in benchmark.lines(phase)})
+        every = benchmark.points(phase, methods)
+        assert every
+        assert benchmark.without_line(phase, every) == [], phase

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quote_texts import texts
 
-from fgrl import registry
 from fgrl.components.annotators.dense_token import DenseToken
 from fgrl.components.annotators.dual_feedback import DualFeedback
 from fgrl.components.readers.critiques import Critiques
@@ -94,7 +93,5 @@ def test_a_dense_annotation_trains_a_critic_that_is_asked_in_the_same_form(tmp_p
     assert (critic.counts()["spans: good_spans"], critic.counts()["spans: poor_spans"]) == (2, 1)
 
 
-def test_formats_without_units_have_the_keys_that_they_had():
-    assert "units" not in registry.dump(CritiqueFormat(), for_key=True)
-    assert registry.dump(WORDS, for_key=True)["units"] == "word"
+def test_the_schema_of_units_requires_labels_alone():
     assert WORDS.json_schema()["required"] == ["labels"]

@@ -14,10 +14,9 @@ from transformers import AutoTokenizer
 from fgrl import models, rollouts
 from fgrl.components.clients.local import Local
 from fgrl.components.engines.hf import HF
-from fgrl.kinds import Client, Early
+from fgrl.kinds import Early
 from fgrl.llm.json_object import first_object
 from fgrl.pipeline.run import Run
-from fgrl.registry import build, dump
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Message, Request
 
@@ -125,8 +124,3 @@ def test_it_counts_for_keys_only_where_it_is_set(writer, tmp_path) -> None:
     plain, stopping = client(writer, tmp_path / "a"), client(writer, tmp_path / "b", stop_at_json=True)
     assert plain.key(QUESTIONS[0]) != stopping.key(QUESTIONS[0])
     assert "stop_at_json" not in plain.question(QUESTIONS[0])
-    built = build(Client, {"name": "local", "model": str(writer)})
-    assert "stop_at_json" not in dump(built, for_key=True)
-    assert dump(build(Client, {"name": "local", "model": str(writer), "stop_at_json": True}), for_key=True)[
-        "stop_at_json"
-    ]

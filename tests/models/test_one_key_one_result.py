@@ -125,11 +125,11 @@ def test_the_day_is_in_the_key_where_a_template_reads_the_clock(
         stage = load("r.yaml", overrides).stages["answers"]
         return keys.identity(stage, seed=0, upstream={})["settings"]["model"]
 
-    assert "corrections" not in settings(), "keys of other models stay"
-    assert "date_string" not in settings()
+    before = settings()
+    assert "date_string" not in before
     assert settings("stages.answers.model={base: model, date_string: 01 Mar 2025}")["date_string"] == "01 Mar 2025"
     (tmp_path / "model" / "chat_template.jinja").write_text(DATED["the clock alone"])
-    assert settings()["corrections"] == ["the clock of chat templates stands still"]
+    assert settings()["base"] != before["base"], "the template is one of the model's files"
     with pytest.raises(Exception, match="does not match format"):
         settings("stages.answers.model={base: model, date_string: 2025-03-01}")
 

@@ -54,7 +54,7 @@ def test_unkeyed_fields_do_not_count(stages: ModuleType) -> None:
 def settings_of(base: type[registry.Settings], source: str) -> type[registry.Settings]:
     """The class `Later` of some source, in which `Base` is what it extends."""
     module: dict[str, Any] = {"Base": base}
-    imports = "from typing import Annotated\nfrom fgrl.registry import File, KeyedUnless, Settings\n"
+    imports = "from typing import Annotated\nfrom fgrl.registry import File, Settings\n"
     exec(compile(imports + source, "later.py", "exec", dont_inherit=True), module)
     later = module["Later"]
     assert issubclass(later, registry.Settings)
@@ -65,8 +65,7 @@ BEFORE = """
 class Later(Base):
     limit: int = 1
 """
-MARKED = f"{BEFORE}    clip: Annotated[float, KeyedUnless(0.0)] = 0.0\n"
-UNMARKED = f"{BEFORE}    clip: float = 0.0\n"
+ADDED = f"{BEFORE}    clip: float = 0\n"
 
 
 def key_with(stages: ModuleType, source: str, **values: Any) -> str:
@@ -74,55 +73,71 @@ def key_with(stages: ModuleType, source: str, **values: Any) -> str:
     return key(stages.Counting(inner=settings_of(stages.Inner, source)(**values)))
 
 
-def test_a_field_that_was_added_does_not_count_while_it_does_what_was_done_before(stages: ModuleType) -> None:
+def test_a_field_that_was_added_does_not_count_at_its_default(stages: ModuleType) -> None:
     before = key_with(stages, BEFORE)
-    assert key_with(stages, MARKED) == key_with(stages, MARKED, clip=0.0) == before
-    assert key_with(stages, MARKED, clip=0.2) != before
-    assert key_with(stages, MARKED, limit=2) == key_with(stages, BEFORE, limit=2) != before
-    assert key_with(stages, UNMARKED) != before
-    assert key_with(stages, UNMARKED, clip=0.2) == key_with(stages, MARKED, clip=0.2)
+    assert key_with(stages, ADDED) == key_with(stages, ADDED, clip=0.0) == before
+    assert key_with(stages, ADDED, clip=0.2) != before
+    assert key_with(stages, ADDED, limit=2) == key_with(stages, BEFORE, limit=2) != before
 
 
-def test_the_default_of_an_added_field_may_change_later(stages: ModuleType) -> None:
-    changed = MARKED.replace("= 0.0", "= 0.1")
-    assert key_with(stages, changed) == key_with(stages, MARKED, clip=0.1) != key_with(stages, BEFORE)
-    assert key_with(stages, changed, clip=0.0) == key_with(stages, BEFORE)
+def test_true_is_not_the_default_1(stages: ModuleType) -> None:
+    either = f"{BEFORE}    every: bool | int = 1\n"
+    assert key_with(stages, either, every=1) == key_with(stages, BEFORE) != key_with(stages, either, every=True)
 
 
-def test_an_added_group_of_settings_or_file_does_not_count_either_until_it_is_set(
-    stages: ModuleType, tmp_path: Path
+def test_an_added_group_of_settings_counts_only_by_what_differs(stages: ModuleType, tmp_path: Path) -> None:
+    nested = f"""
+class Inner(Settings):
+    words: Annotated[str | None, File] = None
+    size: int = 1
+{BEFORE}    inner: Inner | None = None
+    group: Inner = Inner(size=2)
+"""
+    words = tmp_path / "words.txt"
+    words.write_text("sea\n")
+    before = key_with(stages, BEFORE)
+    assert key_with(stages, nested) == key_with(stages, nested, group={"size": 2, "words": None}) == before
+    others = [
+        {name: values}
+        for name in ("inner", "group")
+        for values in ({}, {"words": str(words)}, {"words": str(words), "size": 2})
+    ]
+    assert len({key_with(stages, nested, **other) for other in others} | {before}) == len(others) + 1
+
+
+def test_the_content_of_a_default_file_counts(stages: ModuleType, tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("sea\n")
+    nested = f"""
+class Inner(Settings):
+    words: Annotated[str | None, File] = None
+{BEFORE}    group: Inner = Inner(words={str(words)!r})
+"""
+    before = key_with(stages, nested)
+    words.write_text("lamp\n")
+    assert key_with(stages, nested) != before
+
+
+def test_a_default_component_counts_once_its_version_was_raised(
+    stages: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nested = f"""
-class Inner(Settings):
-    words: Annotated[str | None, File] = None
-{BEFORE}    inner: Annotated[Inner | None, KeyedUnless(None)] = None
-    group: Annotated[Inner, KeyedUnless(Inner())] = Inner()
+    source = f"""
+from fgrl.components.segmenters.entropy import Entropy
+{BEFORE}    segmenter: Entropy = Entropy(cutoff=1.0)
 """
-    words = tmp_path / "words.txt"
-    words.write_text("sea\n")
-    before = key_with(stages, BEFORE)
-    assert key_with(stages, nested) == before
-    keys_with_words = {key_with(stages, nested, **{name: {"words": str(words)}}) for name in ("inner", "group")}
-    assert len(keys_with_words | {before}) == 3
+    later = settings_of(stages.Inner, source)
+    segmenter = type(later().segmenter)
+    before = key(stages.Counting(inner=later()))
+    assert before == key_with(stages, BEFORE)
+    monkeypatch.setattr(segmenter, "version", segmenter.version + 1)
+    assert key(stages.Counting(inner=later())) != before
 
 
-def test_files_in_a_field_that_is_left_out_do_not_count(stages: ModuleType, tmp_path: Path) -> None:
-    words = tmp_path / "words.txt"
-    words.write_text("sea\n")
-    nested = f"""
-class Inner(Settings):
-    words: Annotated[str | None, File] = None
-{BEFORE}    group: Annotated[Inner, KeyedUnless(Inner(words={str(words)!r}))] = Inner(words={str(words)!r})
-"""
-    assert key_with(stages, nested) == key_with(stages, BEFORE)
-    assert key_with(stages, nested, group={"words": None}) != key_with(stages, BEFORE)
-
-
-def test_a_recipe_shows_an_added_field_at_every_value() -> None:
-    later = settings_of(registry.Settings, MARKED)
+def test_a_recipe_shows_a_field_at_every_value() -> None:
+    later = settings_of(registry.Settings, ADDED)
     assert registry.dump(later()) == {"limit": 1, "clip": 0.0}
-    assert registry.dump(later(), for_key=True) == {"limit": 1}
-    assert registry.dump(later(clip=0.2), for_key=True) == {"limit": 1, "clip": 0.2}
+    assert registry.dump(later(clip=0.0), for_key=True) == {}
+    assert registry.dump(later(clip=0.2), for_key=True) == {"clip": 0.2}
 
 
 def test_the_version_of_a_component_counts(stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,10 +290,10 @@ def test_plan_says_why(stages: ModuleType, tmp_path: Path) -> None:
     assert (first.cached, second.cached) == (True, False)
     assert (
         second.why
-        == f"changed: stages.second.inner.rate (0.5 -> 0.75) against second-{plan(recipe(), runs)['second'].key}"
+        == f"changed: stages.second.inner.rate (default -> 0.75) against second-{plan(recipe(), runs)['second'].key}"
     )
     first, second = plan(recipe(steps=4), runs).stages
-    assert first.why.startswith("changed: stages.first.steps (3 -> 4) against first-")
+    assert first.why.startswith("changed: stages.first.steps (default -> 4) against first-")
     assert second.why == "upstream first changed"
     assert plan(recipe(seed=1), runs).stages[0].why.startswith("changed: seed (0 -> 1) against first-")
 

@@ -177,7 +177,7 @@ def test_a_reward_whose_file_has_changed_is_announced(tmp_path, capsys):
     file.write_text("def score(completions):\n    return [1.0 for _ in completions]\n")
     reward = {"name": "function", "path": f"{file}:score"}
     digest = sha256_of_code(file.read_bytes())
-    identity = {"reward": {"name": "function", "path": {"sha256": digest}, "corrections": ["score"]}}
+    identity = {"reward": {"name": "function", "path": {"sha256": digest}, "behind": ["score"]}}
     made = finish(
         unfinished(tmp_path / "runs", "policy", "rl", {"reward": reward}, makes="Checkpoint", identity=identity)
     )

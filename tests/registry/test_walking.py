@@ -51,19 +51,19 @@ def test_files_in_lists_and_mappings_are_found_and_unkeyed_ones_are_not() -> Non
     assert dump(files) == {"many": ["/a"], "named": {"x": "/b", "y": None}}
 
 
-class Corrected(Settings):
-    """Gave other results for odd numbers until it was corrected."""
+class Referring(Settings):
+    """Its file refers to others."""
 
     number: int = 2
 
-    def corrections(self) -> list[str]:
-        return ["odd numbers"] if self.number % 2 else []
+    def behind(self) -> list[str]:
+        return ["a.txt 1"] if self.number % 2 else []
 
 
-def test_a_correction_counts_where_it_changes_results() -> None:
-    assert dump(Corrected(), for_key=True) == {"number": 2}
-    assert dump(Corrected(number=3), for_key=True) == {"corrections": ["odd numbers"], "number": 3}
-    assert dump(Corrected(number=3)) == {"number": 3}
+def test_what_a_file_refers_to_counts() -> None:
+    assert dump(Referring(), for_key=True) == {}
+    assert dump(Referring(number=3), for_key=True) == {"behind": ["a.txt 1"], "number": 3}
+    assert dump(Referring(number=3)) == {"number": 3}
 
 
 def test_dump_has_names_versions_and_defaults_but_nothing_unkeyed() -> None:

@@ -118,8 +118,3 @@ def test_an_evaluation_scores_with_the_bound_at_temperature_1(model: Any) -> Non
 def test_a_bound_above_the_limit_is_refused() -> None:
     with pytest.raises(ValidationError, match="min_new_tokens 9 is above max_new_tokens 8"):
         Sampling(max_new_tokens=8, min_new_tokens=9)
-
-
-def test_the_bound_counts_for_keys_and_its_absence_does_not() -> None:
-    assert Sampling(max_new_tokens=8).corrections() == []
-    assert SAMPLING.corrections() != []

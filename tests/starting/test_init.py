@@ -413,9 +413,6 @@ def test_fields_that_are_not_separated_by_commas(tmp_path: Path, tiny_model_dir:
     (tmp_path / "recipe.yaml").write_text(made.text)
     stage: Any = load(tmp_path / "recipe.yaml").stages["sft"]
     assert {sample.prompt for sample in stage.data.read()} == {f"What, {i}?" for i in range(ROWS)}
-    assert stage.data.corrections() == [f"delimiter {sign}"]
-    (tmp_path / "rows.csv").write_text('question,answer\n"a;b","c;d"\n')
-    assert stage.data.corrections() == [], "a comma is the usual sign, and keys of such files stay"
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field, model_validator
@@ -19,10 +19,6 @@ from fgrl.types import Checkpoint, Ref, Report, Samples
 
 class Pen(Settings):
     """What is drawn with. A bare string is `{colour: string}`."""
-
-    former: ClassVar[Mapping[str, str]] = {
-        "tint": "colour", "dotted": "removed: draw a line of points", "colour: rot": "renamed to red",
-    }  # fmt: skip
 
     colour: Literal["red", "green", "blue"] = "red"
     """Of the ink."""

@@ -33,8 +33,8 @@ def stage(
     record = {
         "name": name, "key": key, "component": component, "makes": makes, "recipe": "tiny", "made": "2026-05-01T09:30:00Z",
         "seconds": 1.0, "upstream": {other: folder.name.rpartition("-")[2] for other, folder in (upstream or {}).items()},
-        "summary": dict(summary or {}), "identity": {"format": 1, "seed": 3, "settings": identity or {}},
-        "versions": {"fgrl": "0.1.0", "torch": "2.9"},
+        "summary": dict(summary or {}), "identity": {"format": 2, "seed": 3, "settings": identity or {}, "data": {"prompts": {"sha256": "d" * 64}}},
+        "versions": {"fgrl": "0.2.0", "torch": "2.9"},
     }  # fmt: skip
     (folder / "record.json").write_text(json.dumps(record))
     return folder

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers, OfflineAlgorithm, Run, Segmenter
-from fgrl.registry import KeyedUnless, dump, register
+from fgrl.registry import dump, register
 from fgrl.specs import ModelSpec
 from fgrl.types import Batch, Mean, per_response, per_token
 
@@ -35,7 +35,7 @@ class BradleyTerry(OfflineAlgorithm):
     """The model whose entropies divide the responses. null: the model that the reward model starts from (pi_SFT)."""
     margin: float = Field(0.0, ge=0, le=1e6)
     """Required difference between chosen and rejected."""
-    soft_labels: Annotated[bool, KeyedUnless(False)] = False
+    soft_labels: bool = False
     """Train on the judge's probability p that the chosen response is better, which the pair builder `judged` writes, in
     place of its verdict: -p log sigmoid(d) - (1 - p) log sigmoid(-d) of the difference d less the margin (RLAIF, Lee et
     al. 2023, section 2.2).

@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers, Run
 from fgrl.modules.references import ReferencedAlgorithm
-from fgrl.registry import KeyedUnless, Unkeyed, register
+from fgrl.registry import Unkeyed, register
 from fgrl.types import Batch
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ class DPO(ReferencedAlgorithm):
     version = 2
     data = "pairs"
 
-    objective: Annotated[ops.Objective, KeyedUnless("dpo")] = "dpo"
+    objective: ops.Objective = "dpo"
     """`dpo`: -log sigmoid(beta (w - l)). `ipo`: (w - l - 1 / (2 beta))^2. `apo_zero`: 1 - sigmoid(beta w) +
     sigmoid(beta l), raises the chosen answer and lowers the rejected one. `apo_down`: sigmoid(beta w) + 1 -
     sigmoid(beta (w - l)), lowers both, the rejected one more.
     """
     beta: float = Field(0.1, gt=0, le=100)
     """Strength of the constraint to stay near the reference (tau in the paper of IPO)."""
-    dpop_lambda: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0, le=1e6)
+    dpop_lambda: float = Field(0.0, ge=0, le=1e6)
     """DPO-Positive (objective `dpo`): subtract dpop_lambda * max(0, -w) from w - l, inside the sigmoid, so that the
     chosen answer does not become less probable than under the reference. 0 is plain DPO. The paper (Pal et al. 2024)
     reports similar results from 5 to 500 and uses 50; large values make steep gradients, so lower the learning rate or
@@ -54,11 +54,11 @@ class DPO(ReferencedAlgorithm):
     """
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
     """Assumed share of flipped preferences (conservative DPO; objective `dpo` without a penalty)."""
-    length_normalized: Annotated[bool, KeyedUnless(False)] = False
+    length_normalized: bool = False
     """Average log-ratios over the tokens of each response instead of summing them, so that beta means the same at any
     length. The authors of IPO and trl's `ipo` do so; log-ratios are then smaller by the length, and beta is set higher.
     """
-    sft_coef: Annotated[float, KeyedUnless(0.0)] = Field(0.0, ge=0, le=1e6)
+    sft_coef: float = Field(0.0, ge=0, le=1e6)
     """Weight of an added term of supervised fine-tuning: -log p of the chosen response, averaged over its tokens and
     then over pairs.
     """

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl import lazy, ops
 from fgrl.kinds import Numbers
 from fgrl.modules.policy_gradient import PolicyGradient
-from fgrl.registry import KeyedUnless, Settings, register
+from fgrl.registry import Settings, register
 from fgrl.types import Advantages, Aggregation, Batch, Rewards, Rollout
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class PPO(PolicyGradient):
 
     critic = True
 
-    values: Annotated[Literal["learned", "none"], KeyedUnless("learned")] = "learned"
+    values: Literal["learned", "none"] = "learned"
     """Subtract learned values from what follows a token, or nothing: then no critic is trained, and an advantage is the
     sum of the rewards from its token on, discounted by gamma x lam per token.
     """
@@ -46,7 +46,7 @@ class PPO(PolicyGradient):
     """The new value is clipped to the old value +- value_clip; null switches value clipping off."""
     value_coef: float = Field(1.0, ge=0, le=100)
     """Weight of the value loss. Actor and critic share no weights, so it only scales the critic's gradient."""
-    halve_value_loss: Annotated[bool, KeyedUnless(True)] = True
+    halve_value_loss: bool = True
     """The value loss is half of the squared error, as in most libraries; false: the squared error itself, as printed in
     RLA's Eq. 10 and in Text2Grad's Algorithm 4.
     """
@@ -60,7 +60,7 @@ class PPO(PolicyGradient):
     """Estimator of KL(policy || reference) per token; `full` sums over the vocabulary."""
     kl_in: Literal["loss", "reward"] = "reward"
     """Subtract the KL from the rewards, or add it to the loss."""
-    kl_at: Annotated[Literal["token", "end"], KeyedUnless("token")] = "token"
+    kl_at: Literal["token", "end"] = "token"
     """With `kl_in: reward`, where the KL is subtracted: each token's KL from its own reward, or the KL of the whole
     response from the reward of its last token (RLA, Eq. 5). With lam below 1 the two give different advantages.
     """
@@ -72,11 +72,11 @@ class PPO(PolicyGradient):
     """Subtracted from the reward of the last token of a response without an end-of-sequence token."""
     aggregate: Aggregation = "token_mean"
     """Average the loss over all tokens, or over tokens and then over responses."""
-    skip_text: Annotated[list[str], KeyedUnless([])] = []
+    skip_text: list[str] = []
     """Leave out tokens whose text, without white space around it, is one of these, such as `[",", ".", "?", "!"]`: they
     take no part in any term (advantages, KL, losses, whitening, entropy bonus), and a reward on one of them is lost.
     """
-    at_skipped: Annotated[ops.Gap, KeyedUnless("pass")] = "pass"
+    at_skipped: ops.Gap = "pass"
     """Credit passes tokens that are left out as if they did not exist, or stops there: then rewards after one do not
     count for tokens before it.
     """
@@ -97,9 +97,6 @@ class PPO(PolicyGradient):
                 )
         self._coefficient = self._next_coefficient = self.kl_coef
         return self
-
-    def corrections(self) -> list[str]:
-        return ["coefficient of its own rollout"] if self.adaptive_kl is not None and self.kl_in == "loss" else []
 
     def uses_critic(self) -> bool:
         return self.values == "learned"

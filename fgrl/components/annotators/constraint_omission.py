@@ -5,7 +5,7 @@ section 4.1 and appendix C.4).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from fgrl.feedback.negatives import NegativeMaker, Target, draw, listed
 from fgrl.llm.asking import Asked, Question, ask, summary
 from fgrl.llm.reading import read_answer
 from fgrl.quotes import locate
-from fgrl.registry import KeyedUnless, register
+from fgrl.registry import register
 from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.templates import Prompt, as_text
 from fgrl.types import Sample
@@ -44,7 +44,7 @@ class ConstraintOmission(NegativeMaker):
     """How often an answer is drawn at most while a rule decides that the criterion is kept. At temperature 0 a second
     draw equals the first.
     """
-    tries: Annotated[int, KeyedUnless(1)] = Field(1, ge=1)
+    tries: int = Field(1, ge=1)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         """1. draw until the criterion is broken, 2. make samples, 3. count.

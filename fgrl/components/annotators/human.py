@@ -15,7 +15,7 @@ from fgrl.feedback.quoting import Quotes, QuoteSearch
 from fgrl.feedback.response_annotator import NamedAnnotator, annotated, with_matches, with_responses
 from fgrl.kinds import Run
 from fgrl.quotes import Located
-from fgrl.registry import File, KeyedUnless, register
+from fgrl.registry import File, register
 from fgrl.types import Annotation, PairVerdict, Record, Response, Sample, Span, parse_line
 
 
@@ -59,7 +59,7 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
     `feedback` of SLF5K. It becomes the critique."""
     labels: dict[str, float] = Field({"good": 1.0, "poor": -1.0}, min_length=1)
     """The lists of quotes in a short line, and the label of the spans in each."""
-    verdicts: Annotated[bool, KeyedUnless(False)] = False
+    verdicts: bool = False
     """Attach the comparisons in the file's records as well. They take the place of earlier ones by the same person of
     the same two responses.
     """

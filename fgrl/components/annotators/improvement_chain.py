@@ -15,7 +15,7 @@ from fgrl.feedback import chains
 from fgrl.feedback.chain_checks import PROBLEMS, BrokenStep, Edit, EditLimits
 from fgrl.kinds import Annotator, ChainAttempt, ChainCase, Expected, Rewriter
 from fgrl.llm.asking import SPENT
-from fgrl.registry import File, KeyedUnless, register
+from fgrl.registry import File, register
 from fgrl.types import Annotation, Feeling, Marked, Request, Sample, Span
 
 page_settings = lazy.load("fgrl.annotation.settings")
@@ -56,7 +56,7 @@ class ImprovementChain(Annotator):
     """What one step may change."""
     annotators: list[str] | None = None
     """Only annotations by these people or models; null takes all."""
-    several: Annotated[Literal["one", "each"], KeyedUnless("each")] = "one"
+    several: Literal["one", "each"] = "one"
     """Several people annotated a response: one of their annotations becomes a chain, or each of them. `one` chooses
     among those with a disliked span by a hash of the response's place and the annotator's name, so annotators are used
     about equally often.
@@ -68,7 +68,7 @@ class ImprovementChain(Annotator):
 
     _failed: list[Sample] = PrivateAttr(default_factory=list)
 
-    def corrections(self) -> list[str]:
+    def behind(self) -> list[str]:
         """Return the content of the files that `taxonomy` extends: its own counts anyway."""
         if self.taxonomy is None:
             return []

@@ -22,7 +22,7 @@ from fgrl.llm import together, tokens
 from fgrl.llm.cached import Cached
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.prices import Price
-from fgrl.registry import KeyedUnless, Unkeyed, name_of, register
+from fgrl.registry import Unkeyed, name_of, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Completion, Ref, Request, Usage
 
@@ -66,7 +66,7 @@ class Local(Cached):
     """A longer prompt is a failed request; prompts are not truncated."""
     seed: int = 0
     """Another seed draws other answers if the temperature is above 0."""
-    stop_at_json: Annotated[bool, KeyedUnless(False)] = False
+    stop_at_json: bool = False
     """End an answer behind the token that completes its first JSON object: what would follow is not drawn, what is
     drawn stays the same. An answer without a valid object continues as usual.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -24,6 +23,8 @@ from fgrl.sanitizing import Scrubber
 from fgrl.types import Request
 
 OPENAI = "https://api.openai.com/v1"
+MAX_TOKENS = 1024
+"""Limit of an answer where nothing sets one."""
 LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 """Hosts that are this machine."""
 
@@ -46,9 +47,9 @@ class OpenAI(EndpointSettings, Cached):
     """Sampling temperature. null: the endpoint's default (some models accept no other)."""
     top_p: float | None = Field(None, gt=0, le=1)
     """Sample from the most probable tokens that together have this probability. null: the endpoint's default."""
-    max_tokens: int = Field(1024, ge=1)
-    """Longest answer, in tokens, where the question sets no limit. If it is given, it bounds every answer, and so what a
-    call can cost: the smaller limit counts.
+    max_tokens: int | None = Field(None, ge=1)
+    """Longest answer, in tokens, and so a bound on what a call can cost: of this and the limit of a question the smaller
+    counts. null: the limit of the question, or 1024.
     """
     max_tokens_name: Annotated[Literal["max_tokens", "max_completion_tokens"], Unkeyed] = "max_tokens"
     """The endpoint's name for that limit: OpenAI's reasoning models accept only `max_completion_tokens`."""
@@ -99,9 +100,6 @@ class OpenAI(EndpointSettings, Cached):
             )
         return value.rstrip("/")
 
-    def bound(self) -> int | None:
-        return self.max_tokens if "max_tokens" in self.model_fields_set else None
-
     def remarks(self) -> list[str]:
         parts = urlsplit(self.base_url or OPENAI)
         if parts.scheme == "https" or self.api_key_env is None or LOOPBACK.fullmatch(parts.hostname or ""):
@@ -120,7 +118,7 @@ class OpenAI(EndpointSettings, Cached):
         return {
             "temperature": self.temperature if request.temperature is None else request.temperature,
             "top_p": self.top_p,
-            "max_tokens": min(request.max_tokens or self.max_tokens, self.bound() or sys.maxsize),
+            "max_tokens": min(filter(None, (request.max_tokens, self.max_tokens)), default=MAX_TOKENS),
             "seed": None if self.seed is None else self.seed + request.sample,
             "stop": self.stop,
             "logprobs": request.logprobs if self.logprobs else 0,

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from fgrl import lazy, native
 from fgrl.errors import Unavailable, UsageError
 from fgrl.kinds import Correction, Drawer, Elsewhere, Engine, Serving, Transfer
-from fgrl.registry import ByDevice, KeyedUnless, Unkeyed, build, name_of, register
+from fgrl.registry import ByDevice, Unkeyed, build, name_of, register
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ class VLLM(Engine):
     """
     bound: float = Field(2.0, gt=1, le=1000)
     """Bound of that ratio."""
-    ahead: Annotated[Literal[0, 1], KeyedUnless(0)] = 0
+    ahead: Literal[0, 1] = 0
     """1: the responses of the next iteration are drawn while this one is trained on, from weights that are one iteration old."""
     transfer: Annotated[Transfer | None, Unkeyed] = None
     """How weights reach the servers. null: `adapter` where the model has one LoRA adapter, else `gloo`."""

@@ -13,7 +13,7 @@ from fgrl.evaluation.statistics import Measured
 from fgrl.functions import Caller, Form, FunctionFile, Texts, key_of
 from fgrl.functions.calling import OF_TEXTS
 from fgrl.kinds import Better, Meaning
-from fgrl.registry import File, KeyedUnless, register
+from fgrl.registry import File, register
 from fgrl.types import Sample
 
 
@@ -38,7 +38,7 @@ class FunctionMetric(Comparison):
     """How the function sees answers. `as_prompt`: a list of one message where the prompt is a list of messages, else a
     text. `messages`, `text`: always so.
     """
-    better: Annotated[Better | None, KeyedUnless(None)] = None
+    better: Better | None = None
     """Which side of its numbers is better: `higher` or `lower`. The report's first screen concludes from it whether
     training helped; null: neither side, so it concludes nothing.
     """
@@ -59,7 +59,7 @@ class FunctionMetric(Comparison):
     def called(self) -> str:
         return self.title or self._caller.names[0]
 
-    def corrections(self) -> list[str]:
+    def behind(self) -> list[str]:
         return key_of([self.path])
 
     def meaning(self, number: str) -> Meaning | None:

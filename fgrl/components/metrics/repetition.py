@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 from pydantic import Field
 
@@ -12,7 +11,7 @@ from fgrl.evaluation.comparison import Comparison, mean
 from fgrl.evaluation.repetition import copied_share, distinct, given_to_others, words_of
 from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning
-from fgrl.registry import KeyedUnless, register
+from fgrl.registry import register
 
 
 @register("repetition")
@@ -34,7 +33,7 @@ class Repetition(Comparison):
         "prompt": Meaning("share of answers that repeat a passage of their prompt", "lower"),
     }
 
-    prompt_words: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=1)
+    prompt_words: int | None = Field(None, ge=1)
     """Also measure `prompt`: a passage is this many words in the same order, as 8. null does not measure it."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from fgrl.errors import DataError
 from fgrl.feedback.response_pairs import ResponsePairs
-from fgrl.registry import KeyedUnless, register
+from fgrl.registry import register
 from fgrl.types import Pair, PairVerdict, Sample
 
 
@@ -28,13 +28,13 @@ class Judged(ResponsePairs):
     """
     max_per_prompt: int | None = Field(None, ge=1)
     """At most this many pairs of one prompt, those with the widest margins; null takes all."""
-    by: Annotated[list[str] | None, KeyedUnless(None)] = None
+    by: list[str] | None = None
     """Only verdicts of these people or models; null takes all."""
-    several: Annotated[Literal["each", "majority"], KeyedUnless("each")] = "each"
+    several: Literal["each", "majority"] = "each"
     """Several people compared the same two responses: each verdict makes a pair, or there is one pair of the response
     that more of them preferred. Equally many votes for both make none, and ties do not vote.
     """
-    unjudged: Annotated[Literal["error", "skip"], KeyedUnless("error")] = "error"
+    unjudged: Literal["error", "skip"] = "error"
     """A sample that nobody compared: stop with an error, or make no pair of it, as people may not have finished."""
 
     def build(self, sample: Sample) -> list[Pair]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from fgrl.data.code.problems import Problem, ProblemSet
 from fgrl.data.hub import HubPath
 from fgrl.data.json_hub import RecordColumns
 from fgrl.data.row import BadRow, Row, cell, short
-from fgrl.registry import KeyedUnless, register
+from fgrl.registry import register
 
 
 class KodCodeColumns(RecordColumns):
@@ -25,7 +25,7 @@ class KodCodeColumns(RecordColumns):
     """A program that passes."""
     info: str | None = "test_info"
     """The functions that the tests call: mappings with `function_name` and `function_declaration`."""
-    responses: Annotated[list[str], KeyedUnless([])] = []
+    responses: list[str] = []
     """Columns with programs that models wrote for the problem; each program becomes a response by its column's name."""
 
 

@@ -13,7 +13,7 @@ from fgrl.data.sliced_reader import SlicedReader
 from fgrl.data.system_prompt import SystemPrompt
 from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek, Reader, stated
-from fgrl.registry import KeyedUnless, alternatives, register
+from fgrl.registry import alternatives, register
 from fgrl.types import Pair, Sample
 
 R = TypeVar("R", Sample, Pair)
@@ -41,15 +41,15 @@ class Mixed(SlicedReader, SystemPrompt):
 
     of: Annotated[dict[str, Reader], Field(min_length=1)]
     """The readers, by the name of their source."""
-    weights: Annotated[dict[str, Annotated[float, Field(gt=0)]] | None, KeyedUnless(None)] = None
+    weights: dict[str, Annotated[float, Field(gt=0)]] | None = None
     """How often each reader is drawn from, by name, in relation to the others: {chat: 3, math: 1} is the same as
     {chat: 0.75, math: 0.25}. null: all rows, one reader after the other."""
-    until: Annotated[Literal["first_exhausted", "all_exhausted"], KeyedUnless("first_exhausted")] = "first_exhausted"
+    until: Literal["first_exhausted", "all_exhausted"] = "first_exhausted"
     """With `weights`: stop when one reader has no rows left, or when every reader has given all of its rows at least
     once. For the latter a reader without rows left starts again; the ids of repeated rows end with the number of the
     pass (`math/17#2`).
     """
-    mixing_seed: Annotated[int, KeyedUnless(0)] = 0
+    mixing_seed: int = 0
     """With `weights`: the seed of the draw."""
     label: str = "domain"
     """Entry of `meta` for the name."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ from fgrl.data.questions.claims import ClaimColumns, ClaimSet, LabelledClaims, L
 from fgrl.data.questions.source import Source
 from fgrl.data.row import LeftOut, Row, short
 from fgrl.errors import DataError
-from fgrl.registry import KeyedUnless, register
+from fgrl.registry import register
 
 
 class ClimateColumns(ClaimColumns):
@@ -102,11 +102,11 @@ class HateSpeech(LabelledClaims):
     columns: HateColumns = HateColumns()
     labels: dict[str, LabelMeaning] = {"noHate": "yes", "hate": "no", "idk/skip": "drop", "relation": "drop"}
     label_names: list[str] = ["noHate", "hate", "idk/skip", "relation"]
-    balanced: Annotated[int | None, KeyedUnless(None)] = Field(None, ge=2, multiple_of=2)
+    balanced: int | None = Field(None, ge=2, multiple_of=2)
     """Only so many sentences, half of them hateful, drawn by `draw_seed`. 478 is the size of the authors'
     `sampled_test`, which the hub does not have. Null reads all.
     """
-    draw_seed: Annotated[int, KeyedUnless(0)] = 0
+    draw_seed: int = 0
     """Of `balanced`."""
 
     def rows(self) -> tuple[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -17,7 +17,7 @@ from fgrl.feedback.quoting import counted
 from fgrl.kinds import AtMost, Numbers, Reward, ToDraw
 from fgrl.llm.asking import Asked, missing
 from fgrl.quotes import KINDS
-from fgrl.registry import KeyedUnless, register
+from fgrl.registry import register
 from fgrl.rules import parts_of_speech
 from fgrl.types import Annotation, Mean, Request, Response, Rewards, Rollout, Sample, Span
 
@@ -46,7 +46,7 @@ class CriticReward(Critic, Reward):
     """
     unmarked: float = 0.0
     """Reward of tokens outside all spans. Text2Grad's section 4.6 has +1 for code, its section 3.3 has 0."""
-    spread: Annotated[ops.SpanSpread, KeyedUnless("each")] = "each"
+    spread: ops.SpanSpread = "each"
     """Each token of a span has its label (`each`, Text2Grad's section 3.3), or the label is the value of the whole
     span: shared out among its tokens (`even`), so that totals do not depend on the tokenizer, or on the last of them
     (`last`).

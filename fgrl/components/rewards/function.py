@@ -91,7 +91,7 @@ class FunctionReward(Reward):
     def _every_path(self) -> list[str]:
         return self.paths if self.path is None else [self.path]
 
-    def corrections(self) -> list[str]:
+    def behind(self) -> list[str]:
         return key_of(self._every_path())
 
     def needs(self) -> frozenset[str]:

@@ -44,7 +44,7 @@ class FunctionSegmenter(Segmenter):
         self._caller = Caller([self.path], allowed=("numbers", "tokens"), arguments=self.arguments, form="text")
         return self
 
-    def corrections(self) -> list[str]:
+    def behind(self) -> list[str]:
         return key_of([self.path])
 
     def starts(self, view: Segmentable) -> Tensor:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from fgrl import foreign
 from fgrl.data.row import Row, preview
 from fgrl.errors import DataError
-from fgrl.registry import KeyedUnless, Settings, did_you_mean
+from fgrl.registry import Settings, did_you_mean
 
 Format = Literal["preference", "prompts", "sft"]
 
@@ -29,9 +29,9 @@ class Columns(Settings):
     """The other answer, text or messages (usual: `rejected`)."""
     reference: str | None = None
     """A model answer, text or a list of them; only read when it is named here."""
-    rubric: Annotated[str | None, KeyedUnless(None)] = None
+    rubric: str | None = None
     """The demands on a response, a list of texts or of `{text, check}`; only read when it is named here."""
-    marks: Annotated[str | None, KeyedUnless(None)] = None
+    marks: str | None = None
     """Marked passages of the response, a list of `[start, end, label]`, `{start, end, label}` or `{text, label}` (its first
     place in the response counts); a label above 0 is good, below 0 poor. Only read when it is named here."""
     meta: list[str] = []

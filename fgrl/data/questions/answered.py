@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import model_validator
 
 from fgrl.data.questions.context import ContextColumns
 from fgrl.data.questions.question_set import QuestionSet
 from fgrl.data.questions.source import Item, Source
 from fgrl.data.row import LeftOut, Row
-from fgrl.registry import KeyedUnless
 from fgrl.templates import Prompt
 from fgrl.types import PairVerdict
 
@@ -24,11 +21,11 @@ class QuestionColumns(ContextColumns):
     """The right answers: a text or a list of texts."""
     context: str | None = "context"
     """What a search found: a text, or a list of passages. Only read when the prompt file has {context}."""
-    responses: Annotated[list[str], KeyedUnless([])] = []
+    responses: list[str] = []
     """Columns with a response each, which models or people gave to the question: they become the sample's responses, in
     this order. A single one is the chosen response.
     """
-    better: Annotated[str | None, KeyedUnless(None)] = None
+    better: str | None = None
     """Which of two `responses` is better: it becomes the sample's verdict, of which the pair builder `judged` makes a
     pair. `better_labels` specifies what it contains.
     """
@@ -38,7 +35,7 @@ class AnsweredQuestions(QuestionSet):
     """Rows with a question, its right answers and, for {context}, passages."""
 
     columns: QuestionColumns = QuestionColumns()
-    better_labels: Annotated[list[str], KeyedUnless([])] = []
+    better_labels: list[str] = []
     """What `columns.better` contains when the first response is better, and when the second one is. Rows with anything
     else are left out and counted.
     """

@@ -19,7 +19,6 @@ from fgrl.console import Console
 from fgrl.data.formats.columns import Columns
 from fgrl.errors import DataError
 from fgrl.kinds import Expected
-from fgrl.registry import dump
 from fgrl.types import Message, Pair, Sample, write_jsonl
 
 ANSWER = Path(__file__).resolve().parents[3] / "prompts" / "answer_from_document.txt"
@@ -170,12 +169,6 @@ def test_a_reader_without_rows_cannot_be_drawn_from(tmp_path: Path) -> None:
         Mixed(of=readers, weights={"chat": 1, "math": 1}).read()
 
 
-def test_what_a_mixed_reader_had_before_weights_does_not_change_its_key() -> None:
-    of = {"chat": Lines(path=__file__)}
-    assert set(dump(Mixed(of=of), for_key=True)) == {"name", "version", "shuffle_seed", "skip", "limit", "of", "label"}
-    assert dump(Mixed(of=of, weights={"chat": 1.0}), for_key=True)["weights"] == {"chat": 1.0}
-
-
 def test_a_system_prompt_comes_before_prompts_that_have_none(tmp_path: Path) -> None:
     system, user = Message(role="system", content="Be brief."), Message(role="user", content="Why?")
     rows = [
@@ -191,6 +184,5 @@ def test_a_system_prompt_comes_before_prompts_that_have_none(tmp_path: Path) -> 
     assert [sample.prompt for sample in lines.read()] == [[system, user]]
     records = stored(tmp_path, "records", Sample(id="1", prompt="Why?"), system="Be brief.")
     assert [sample.prompt for sample in records.read()] == [[system, user]]
-    assert "system" not in dump(Lines(path=str(tmp_path / "lines.txt")), for_key=True)
     with pytest.raises(ValueError, match="is empty"):
         Lines(path=str(tmp_path / "lines.txt"), system=" ")

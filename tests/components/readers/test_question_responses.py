@@ -12,7 +12,6 @@ from fgrl.components.pair_builders.judged import Judged
 from fgrl.components.readers.tables import Questions
 from fgrl.data.questions.answered import QuestionColumns
 from fgrl.errors import DataError
-from fgrl.registry import dump
 
 COLUMNS: dict[str, Any] = {"id": "id", "question": "post", "answers": "ideal_human_summary"}
 COMPARED = COLUMNS | {
@@ -98,11 +97,3 @@ def test_a_missing_column_is_named_with_the_key_to_set(reader: Any) -> None:
 def test_a_comparison_is_of_two_responses_with_two_labels(reader: Any, columns: Any, labels: list[str]) -> None:
     with pytest.raises(ValidationError, match="better"):
         reader([row()], columns, better_labels=labels)
-
-
-def test_a_reader_without_the_new_columns_has_its_former_key(reader: Any) -> None:
-    plain = dump(reader([row()], COLUMNS), for_key=True)
-    assert "better_labels" not in plain
-    assert {"responses", "better"}.isdisjoint(plain["columns"])
-    new = dump(reader([row()], COMPARED, better_labels=LABELS), for_key=True)
-    assert (new["better_labels"], new["columns"]["better"]) == (LABELS, "comparison_preference")

@@ -3,7 +3,7 @@
     import fgrl
 
     run = fgrl.run("recipes/quickstart.yaml", {"stages.policy.train.lr": 1e-4}, seed=1)
-    run.numbers()                                                   # a table with intervals
+    run.numbers()                                                   # a pandas DataFrame, with intervals
     policy = run.policy("policy")
     policy.generate("Say something about the sea.")
     run.score("policy", "Say something about the sea.", "It is wide, and deep.").draw()
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         Generated,
         Policy,
         ScoredText,
-        Table,
         TokenSpan,
         load,
         numbers,
@@ -35,13 +34,14 @@ if TYPE_CHECKING:
         register,
         run,
         score,
+        table,
         validate,
     )
 
 __version__ = "0.2.0"
 __all__ = [
-    "FinishedRun", "FinishedStage", "Generated", "Policy", "ScoredText", "Table", "TokenSpan", "__version__", "errors", "kinds",
-    "load", "numbers", "open_run", "plan", "register", "run", "score", "types", "validate",
+    "FinishedRun", "FinishedStage", "Generated", "Policy", "ScoredText", "TokenSpan", "__version__", "errors", "kinds",
+    "load", "numbers", "open_run", "plan", "register", "run", "score", "table", "types", "validate",
 ]  # fmt: skip
 _MODULES = ("errors", "kinds", "types")
 """Modules that `fgrl.NAME` imports."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 answer_files = lazy.load("fgrl.evaluation.answer")
 comparisons = lazy.load("fgrl.evaluation.comparisons_to_judge")
 named = lazy.load("fgrl.recipe.named")
-numbers = lazy.load("fgrl.results.number_tables")
+numbers = lazy.load("fgrl.results.table")
 ratings = lazy.load("fgrl.evaluation.elo")
 results = lazy.load("fgrl.results.elo_refits")
 texts = lazy.load("fgrl.report.elo_tables")

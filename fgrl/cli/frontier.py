@@ -13,7 +13,7 @@ from fgrl.errors import UsageError
 from fgrl.report.text_tables import columns
 
 frontiers = lazy.load("fgrl.results.frontier")
-numbers = lazy.load("fgrl.results.number_tables")
+numbers = lazy.load("fgrl.results.table")
 plotting = lazy.load("fgrl.report.frontier_plot")
 
 EXAMPLES = """

@@ -28,7 +28,7 @@ from fgrl.cli.shared import (
     overrides,
 )
 from fgrl.cli.sweep_shared import quick
-from fgrl.report.text_tables import columns, number_blocks
+from fgrl.report.text_tables import columns, number_text
 from fgrl.visible import quantity
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ pipeline = lazy.load("fgrl.pipeline")
 planning = lazy.load("fgrl.pipeline.planning")
 ranks = lazy.load("fgrl.ranks")
 runs_on_disk = lazy.load("fgrl.runs.run")
-tables = lazy.load("fgrl.results.number_tables")
+tables = lazy.load("fgrl.results.table")
 concluding = lazy.load("fgrl.results.concluding")
 
 EXAMPLES = """
@@ -140,7 +140,7 @@ def run(
 def _results(loaded: Recipe, runs: Path, limit: int | None) -> str:
     """Return the results of the recipe's evaluations; empty when it has none."""
     results = tables.results_of(named.NamedRecipe(loaded, (), folders.Runs(runs), limit))
-    return number_blocks(tables.number_table([results])) if results.evaluations else ""
+    return number_text(tables.table_of([results])) if results.evaluations else ""
 
 
 def _summary(summary: Summary, *, quiet: bool) -> str:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 console = lazy.load("fgrl.console")
 curve_plot = lazy.load("fgrl.report.curve_plot")
 frontier_plot = lazy.load("fgrl.report.frontier_plot")
-numbers = lazy.load("fgrl.results.number_tables")
+numbers = lazy.load("fgrl.results.table")
 paper = lazy.load("fgrl.report.paper_table")
 recipe_tables = lazy.load("fgrl.recipe.tables")
 table_figure = lazy.load("fgrl.report.table_figure")
@@ -121,17 +121,15 @@ def table(
             "--format, --small, --run, --dry-run, --machines, --out and --sweep are for a table file",
             param_hint="SOURCE",
         )
-    read = read_sources(sources, seeds, runs, context)
-    results = [numbers.results_of(each) for source in read for each in source.recipes]
-    measured = numbers.number_table(results, number or [])
+    runs_of = [each for source in read_sources(sources, seeds, runs, context) for each in source.recipes]
+    measured = numbers.table_of([numbers.results_of(each) for each in runs_of], number or [])
     if as_json:
         emit({"recipes": texts.number_json(measured)})
-    else:
-        echo(texts.number_markdown(measured) if markdown else texts.number_blocks(measured))
-        for each in (each for source in read for each in source.recipes):
-            known = any(stage.measured for stage in each.stages.values())
-            if not known and (other := each.with_other_settings()):
-                echo(f"\n{other}")
+        return
+    echo(texts.number_text(measured, as_markdown=markdown))
+    for each in runs_of:
+        if not any(stage.measured for stage in each.stages.values()) and (other := each.with_other_settings()):
+            echo(f"\n{other}")
 
 
 def _paper_table(opened: OpenTable, style: Format, figure: Path | None) -> None:

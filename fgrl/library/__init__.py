@@ -11,25 +11,23 @@ from typing import TYPE_CHECKING
 from fgrl import lazy
 
 if TYPE_CHECKING:
-    from fgrl.library.finished_runs import FinishedRun, FinishedStage, numbers, open_run
+    from fgrl.library.finished_runs import FinishedRun, FinishedStage, numbers, open_run, table
     from fgrl.library.loading import load, score
     from fgrl.library.policies import Generated, Policy
     from fgrl.library.running import plan, register, run, validate
     from fgrl.library.scored_texts import ScoredText, TokenSpan
-    from fgrl.library.table import Table
 
 __getattr__, __dir__ = lazy.attributes(
     __name__,
     {
-        "finished_runs": ["FinishedRun", "FinishedStage", "numbers", "open_run"],
+        "finished_runs": ["FinishedRun", "FinishedStage", "numbers", "open_run", "table"],
         "loading": ["load", "score"],
         "policies": ["Generated", "Policy"],
         "running": ["plan", "register", "run", "validate"],
         "scored_texts": ["ScoredText", "TokenSpan"],
-        "table": ["Table"],
     },
 )
 __all__ = [
-    "FinishedRun", "FinishedStage", "Generated", "Policy", "ScoredText", "Table", "TokenSpan", "load", "numbers", "open_run", "plan",
-    "register", "run", "score", "validate",
+    "FinishedRun", "FinishedStage", "Generated", "Policy", "ScoredText", "TokenSpan", "load", "numbers", "open_run", "plan",
+    "register", "run", "score", "table", "validate",
 ]  # fmt: skip

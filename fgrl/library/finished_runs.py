@@ -11,41 +11,43 @@ from markupsafe import Markup
 from fgrl import lazy
 from fgrl.console import duration
 from fgrl.errors import UsageError
-from fgrl.evaluation.statistics import Estimate
 from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
-from fgrl.library.table import Table
 from fgrl.pipeline.log import read_log
 from fgrl.recipe import named, words
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import unknown
+from fgrl.report.text_tables import columns
 from fgrl.results.evaluations import ANSWERS
-from fgrl.results.number_tables import NumberTable, number_table, results_of
-from fgrl.results.numbers import ModelNumber
+from fgrl.results.table import results_of, table_of
 from fgrl.runs.folders import Runs
 from fgrl.runs.run import Run
 from fgrl.runs.stage import Stage
 from fgrl.visible import visible
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from fgrl.library.policies import Policy
     from fgrl.library.scored_texts import ScoredText
     from fgrl.types import Message, Sample
+pandas = lazy.load("pandas")
 answer_files = lazy.load("fgrl.evaluation.answer")
 policies = lazy.load("fgrl.library.policies")
 scored_texts = lazy.load("fgrl.library.scored_texts")
 scoring = lazy.load("fgrl.library.scoring")
 
-NUMBER_COLUMNS = (
-    "recipe", "seed", "model", "number", "mean", "low", "high", "n", "difference", "difference_low", "difference_high", "note",
+COLUMNS = (
+    "recipe", "row", "seed", "stage", "model", "number", "mean", "low", "high", "n", "difference", "difference_low",
+    "difference_high", "note",
 )  # fmt: skip
 
 
 class FinishedStage(Stage):
     """A stage of a run."""
 
-    def log(self) -> Table:
+    def log(self) -> DataFrame:
         """Return the numbers that the stage logged, a row for each step; empty for a stage that logs none."""
-        return Table([] if self.folder is None else read_log(self.folder / "log.jsonl"))
+        return pandas.DataFrame([] if self.folder is None else read_log(self.folder / "log.jsonl"))
 
 
 class FinishedRun(Run):
@@ -66,9 +68,9 @@ class FinishedRun(Run):
             raise UsageError(unknown("stage", name, list(self.stages)))
         return self.stages[name]
 
-    def numbers(self, *wanted: str) -> Table:
-        """Return the numbers of the run's finished evaluations, with intervals; see `fgrl.numbers`."""
-        return _number_rows([self], wanted)
+    def numbers(self, *wanted: str) -> DataFrame:
+        """Return the numbers of the run's finished evaluations, with intervals; see `fgrl.table`."""
+        return table(self, wanted=wanted)
 
     def answers(
         self, stage: str | None = None, model: str | None = None, *, reward: str | None = None
@@ -114,29 +116,26 @@ class FinishedRun(Run):
             raise UsageError(f"name the stage with {what}; {known}")
         return self.stages[fitting[0]]
 
-    def _rows(self) -> Table:
-        return Table(
-            {
-                "stage": stage.name,
-                "component": stage.component,
-                "state": stage.state,
-                "time": "" if stage.seconds is None else duration(stage.seconds),
-                "folder": "" if stage.folder is None else stage.folder.name,
-            }
-            for stage in self.stages.values()
-        )
+    def _lines(self) -> list[list[str]]:
+        lines = [["stage", "component", "state", "time", "folder"]]
+        for stage in self.stages.values():
+            seconds = "" if stage.seconds is None else duration(stage.seconds)
+            place = "" if stage.folder is None else stage.folder.name
+            lines.append([visible(text) for text in (stage.name, stage.component, stage.state, seconds, place)])
+        return lines
 
     def _title(self) -> str:
         return visible(f"{self.name}: {self.state}" + (f" ({self.error})" if self.error else ""))
 
     def __repr__(self) -> str:
-        lines = [self._title(), repr(self._rows()), f"folder: {nearby(self.folder)}"]
+        lines = [self._title(), columns(self._lines(), indent=""), f"folder: {nearby(self.folder)}"]
         return "\n".join([*lines, *([f"report: {nearby(self.report)}"] if self.report is not None else [])])
 
     def _repr_html_(self) -> str:
         title = Markup("<p><b>{}</b></p>").format(self._title())
         places = Markup("<p>folder: <code>{}</code></p>").format(nearby(self.folder))
-        return str(title + Markup(self._rows()._repr_html_()) + places)
+        head, *lines = self._lines()
+        return str(title + Markup(pandas.DataFrame(lines, columns=head).to_html(index=False)) + places)
 
 
 def open_run(folder: Path | str) -> FinishedRun:
@@ -153,22 +152,26 @@ def open_run(folder: Path | str) -> FinishedRun:
     return FinishedRun(newest)
 
 
-def numbers(
+def table(
     sources: Path | str | FinishedRun | Iterable[Path | str | FinishedRun],
     overrides: Overrides | None = None,
     *,
     seeds: Sequence[int] = (),
     wanted: str | Sequence[str] = (),
+    units: bool = False,
     runs: Path | str = RUNS,
-) -> Table:
-    """Return the numbers of finished evaluations, a row for each recipe, model and number. Nothing is run.
+) -> DataFrame:
+    """Return the numbers of finished evaluations as a pandas DataFrame, a row for each recipe, model and number.
+    Nothing is run.
 
     sources: one or several of: a recipe, a folder of a run or of runs, what `fgrl.run` returned. overrides, seeds: of
-    the recipes, as they were run. wanted: texts of which a number's name must contain one, as in "rule.kept".
+    the recipes, as they were run. wanted: texts of which a number's name must contain one, as in "rule.kept". units:
+    instead a row for each unit that a number was measured on (a prompt, a game, an annotated item), with its values.
 
-    The columns: "recipe", "seed", "model", "number", "mean" with its interval "low" to "high", "n" (how many values),
-    "difference" to the baseline of the evaluation, paired by prompt, with "difference_low" and "difference_high",
-    "note". None is missing.
+    The columns: "recipe", "row" (the settings in which it differs from other runs of the recipe), "seed", "stage",
+    "model", "number", "mean" with its interval "low" to "high", "n" (how many values), "difference" to the baseline of
+    the evaluation, paired by prompt, with "difference_low" and "difference_high", "note". With `units`: "statistic",
+    "unit" and "values" instead of those from "mean" on. NaN is missing.
 
     Raises `UsageError` for a source without runs and for a text that is in no number's name, `DataError` for numbers
     that cannot be read, `Problems` for a recipe with mistakes.
@@ -184,21 +187,21 @@ def numbers(
         else:
             for own in [[*texts, f"seed={seed}"] for seed in seeds] or [texts]:
                 recipes.append(named.NamedRecipe(load_recipe(source, own), own, Runs(Path(runs))))
-    return _number_rows(recipes, [wanted] if isinstance(wanted, str) and wanted else list(wanted))
+    measured = table_of(
+        list(map(results_of, recipes)), [wanted] if isinstance(wanted, str) and wanted else list(wanted)
+    )
+    lines: list[tuple[Any, ...]] = []
+    for row in measured.rows:
+        at = (row.recipe, row.row, row.seed, row.stage, row.model, str(row.metric))
+        if units:
+            statistic = "" if row.measured is None else row.measured.statistic
+            lines += [(*at, statistic, unit, values) for unit, values in row.values.items()]
+        else:
+            mean, low, high, *changes = row.ends.values()
+            lines.append((*at, mean, low, high, row.value.n or None, *changes, row.value.note))
+    names = (*COLUMNS[: COLUMNS.index("mean")], "statistic", "unit", "values") if units else COLUMNS
+    return pandas.DataFrame(lines, columns=list(names))
 
 
-def _number_rows(recipes: Sequence[Run], wanted: Sequence[str]) -> Table:
-    results = [results_of(each) for each in recipes]
-    table: NumberTable = number_table(results, list(wanted))
-    rows: list[dict[str, Any]] = []
-    for (name, measures), each in zip(table.items(), recipes, strict=True):
-        for number, measure in measures or []:
-            rows += [{"recipe": name, "seed": each.seed, "number": number, **_row(model)} for model in measure.models]
-    return Table(rows, NUMBER_COLUMNS)
-
-
-def _row(number: ModelNumber) -> dict[str, Any]:
-    value, change = number.value, number.difference or Estimate(mean=None)
-    measured = value.model_dump(include={"mean", "low", "high", "note"}) | {"n": value.n or None}
-    changes = {"difference": change.mean, "difference_low": change.low, "difference_high": change.high}
-    return {"model": number.model, **measured, **changes}
+numbers = table
+"""An earlier name of it."""

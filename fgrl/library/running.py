@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fgrl import pipeline, recipe, registry
+from fgrl import lazy, pipeline, recipe, registry
 from fgrl.console import Console
 from fgrl.errors import UsageError, disk_error
 from fgrl.functions import as_user_error
 from fgrl.library.finished_runs import FinishedRun, open_run
 from fgrl.library.inputs import RUNS, Overrides, libraries_quiet, load_recipe, override_texts, random_state_kept
-from fgrl.library.table import Table
 from fgrl.registry import Problems, outside
 from fgrl.visible import quantity
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+pandas = lazy.load("pandas")
 
 
 def register(name: str) -> Callable[[Any], Any]:
@@ -89,12 +92,12 @@ def plan(
     seed: int | None = None,
     runs: Path | str = RUNS,
     limit: int | None = None,
-) -> Table:
+) -> DataFrame:
     """Return the stages that would run, those that are cached, and why; a row for each stage, in order of execution.
     Nothing is run or written.
 
-    The columns: "stage", "component", "makes", "cached", "why"; not drawn are "key", "folder" and "estimate" (calls,
-    memory, parameters; None where nothing is estimated). Raises `Problems` with every mistake of the recipe.
+    The columns of the pandas DataFrame: "stage", "component", "makes", "cached", "why", "key", "folder" and "estimate"
+    (calls, memory, parameters; None where nothing is estimated). Raises `Problems` with every mistake of the recipe.
     """
     planned = pipeline.plan(load_recipe(source, override_texts(overrides, seed)), Path(runs), limit=limit)
     with libraries_quiet():
@@ -112,7 +115,7 @@ def plan(
         }
         for stage in planned.stages
     ]
-    return Table(rows, hidden=("key", "folder", "estimate"))
+    return pandas.DataFrame(rows)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from fgrl.errors import UsageError
 from fgrl.files import COPIES, LinkRefused, leftovers, remove
 from fgrl.modules.checkpoints import NAMES
 from fgrl.registry import unknown
-from fgrl.results.number_tables import headline
+from fgrl.results.table import headline
 from fgrl.runs.folders import LOCK, RESERVED, TIME, Runs, is_locked
 from fgrl.runs.history import History
 from fgrl.runs.run import INPUTS, RUNNING, Run

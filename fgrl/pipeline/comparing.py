@@ -21,7 +21,7 @@ from fgrl.registry import unknown
 from fgrl.results.comparing import OWN_SEED, ComparedEvaluation, ComparedRecipe, Missing, RecipeComparison, compare
 from fgrl.results.differing import differing
 from fgrl.results.evaluations import Evaluation
-from fgrl.results.number_tables import evaluation_of
+from fgrl.results.table import evaluation_of
 from fgrl.runs.run import Run
 
 

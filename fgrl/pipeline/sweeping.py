@@ -29,7 +29,6 @@ from fgrl.pipeline.sweep_worker import Reply, Task, Worker, shares
 from fgrl.registry import did_you_mean
 from fgrl.results.comparing import compare
 from fgrl.results.evaluations import Evaluation
-from fgrl.results.number_tables import evaluation_of
 from fgrl.results.sweep_records import (
     Lead,
     PointRecord,
@@ -43,6 +42,7 @@ from fgrl.results.sweep_records import (
     read_sweep_record,
     write_sweep,
 )
+from fgrl.results.table import evaluation_of
 from fgrl.runs.folders import LOCK, Runs, now
 from fgrl.runs.run import Run
 from fgrl.visible import quantity

@@ -22,9 +22,9 @@ from fgrl.results.curves import Curve
 from fgrl.results.differing import leaves
 from fgrl.results.evaluations import Evaluation, RecipeResults
 from fgrl.results.frontier import Frontier, frontier
-from fgrl.results.number_tables import evaluation_of, results_of
 from fgrl.results.paper_table import Cell, PaperTable, TableRow, cell_of, derived_number, mark_best, measurement
 from fgrl.results.published import GROUP, Published, read_published
+from fgrl.results.table import evaluation_of, results_of
 from fgrl.runs.reading import mapping
 from fgrl.runs.run import Run
 from fgrl.runs.series import Series

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fgrl import lazy
+
 if TYPE_CHECKING:
-    from fgrl.results.estimates import ShownEstimate
-    from fgrl.results.number_tables import NumberTable
-    from fgrl.results.numbers import ModelNumber
+    from fgrl.results.table import Row, Table
+tables = lazy.load("fgrl.results.table")
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
@@ -28,74 +29,82 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def number_blocks(table: NumberTable) -> str:
-    """Return a block for each number, so that recipes stand below each other in any terminal."""
-    blocks = []
-    for name, about in _abouts(table).items():
-        rows = [
-            (recipe, row.model, row.value.with_interval, _change(row))
-            for recipe, numbers in table.items()
-            for number, measure in numbers or []
-            if number == name
-            for row in measure.models
-        ]
-        blocks.append(f"{name}{f' ({about})' if about else ''}\n{columns(rows)}")
-    waiting = [recipe for recipe, numbers in table.items() if numbers is None]
-    if waiting:
-        blocks.append(f"not run: {', '.join(waiting)}")
-    return "\n\n".join(blocks)
+def number_text(table: Table, *, as_markdown: bool = False) -> str:
+    """Return the goal's answer of a single run, a table with a line for each number, the goal first, the numbers that
+    are the same everywhere in one line, and how numbers were computed.
+    """
+    numbers, titles = table.by_number(), list(dict.fromkeys(row.title for row in table.rows))
+    first = next(iter(numbers), "")
+    same = {name: rows for name, rows in numbers.items() if name != first and _is_constant(rows)}
+    shown = {name: rows for name, rows in numbers.items() if name not in same}
+    models = list(dict.fromkeys(row.model for rows in shown.values() for row in rows))
+    lines = _by_model(shown, models) if len(titles) == 1 and len(models) < 3 else _by_recipe(shown, len(titles) > 1)
+    changed = [row for row in numbers.get(first, ()) if row.difference and row.difference.mean is not None]
+    parts = []
+    if len(titles) == 1 and changed:
+        row = changed[-1]
+        parts.append(tables.answer(first, row.model, row.evaluation.baseline, row.better, row.difference))
+    parts += [(markdown if as_markdown else columns)(lines)] if shown else []
+    if same:
+        parts.append(
+            f"the same everywhere: {', '.join(f'{name} {rows[0].value.value}' for name, rows in same.items())}"
+        )
+    abouts: dict[str, dict[str, None]] = {}
+    for name, rows in shown.items():
+        for about in dict.fromkeys(row.about for row in rows if row.about):
+            abouts.setdefault(about, {}).setdefault(name)
+    parts += ["\n".join(f"{', '.join(names)}: {about}" for about, names in abouts.items())] if abouts else []
+    return "\n\n".join([*parts, *([f"not run: {', '.join(table.not_run)}"] if table.not_run else [])])
 
 
-def number_markdown(table: NumberTable) -> str:
-    """Return a row for each recipe and model, a column for each number; below it how the numbers were computed."""
-    abouts = _abouts(table)
-    rows = [["recipe", "model", *abouts]]
-    for recipe, numbers in table.items():
-        values: dict[str, dict[str, str]] = {}
-        for name, measure in numbers or []:
-            for row in measure.models:
-                values.setdefault(row.model, {})[name] = row.value.with_interval
-        rows += [[recipe, model, *(own.get(name, "") for name in abouts)] for model, own in values.items()]
-        if numbers is None:
-            rows.append([recipe, "not run", *[""] * len(abouts)])
-    names_of: dict[str, list[str]] = {}
-    for name, about in abouts.items():
-        names_of.setdefault(about, []).append(name)
-    notes = [f"{'; '.join(names)}: {about}" for about, names in names_of.items() if about]
-    return "\n\n".join([markdown(rows), *notes])
+def _is_constant(rows: Sequence[Row]) -> bool:
+    """Return True if all models have the same value, without variation."""
+    ends = {end for row in rows for end in (row.value.mean, row.value.low, row.value.high)}
+    return (
+        len(ends - {None}) == 1
+        and not any(row.value.mean is None for row in rows)
+        and (len(rows) > 1 or len(ends) == 1)
+    )
 
 
-def number_json(table: NumberTable) -> dict[str, Any]:
+def _by_model(numbers: Mapping[str, Sequence[Row]], models: Sequence[str]) -> list[list[str]]:
+    """Return a line for each number, with a column for each model, and the difference."""
+    lines = [["", *models, "difference"]]
+    for name, rows in numbers.items():
+        values = {row.model: row.value.with_interval for row in rows}
+        lines.append([name, *(values.get(model, "") for model in models), "".join(map(_change, rows))])
+    return lines if any(line[-1] for line in lines[1:]) else [line[:-1] for line in lines]
+
+
+def _by_recipe(numbers: Mapping[str, Sequence[Row]], several: bool) -> list[list[str]]:
+    """Return a line for each number of each recipe and model; a number's name stands on its first line."""
+    lines = [["", "recipe", "model", "value", "difference"]]
+    for name, rows in numbers.items():
+        names = [name, *[""] * len(rows)]
+        own = zip(names, rows, strict=False)
+        lines += [[text, row.title, row.model, row.value.with_interval, _change(row)] for text, row in own]
+    return lines if several else [[line[0], *line[2:]] for line in lines]
+
+
+def number_json(table: Table) -> dict[str, Any]:
     """By recipe a list of its numbers, None where nothing is finished."""
-    return {
-        recipe: numbers
-        and [
-            {"model": row.model, "number": name, "text": row.value.with_interval, "change": _change(row)}
-            | {"about": measure.about, **_ends(row.value, ""), **_ends(row.difference, "change_")}
-            for name, measure in numbers
-            for row in measure.models
+    return dict.fromkeys(table.not_run) | {
+        title: [
+            {
+                "model": row.model,
+                "number": table.shown(row),
+                "text": row.value.with_interval,
+                "change": f"difference {change}" if (change := _change(row)) else "",
+                "about": row.about,
+                **{end: value for end, value in row.ends.items() if row.difference or "change" not in end},
+            }
+            for row in table.rows
+            if row.title == title
         ]
-        for recipe, numbers in table.items()
+        for title in dict.fromkeys(row.title for row in table.rows)
     }
 
 
-def _change(row: ModelNumber) -> str:
-    """`difference +0.38 [0.23 to 0.52]`; empty where there is none."""
-    difference = row.difference
-    if difference is None or difference.mean is None:
-        return ""
-    return f"difference {difference.change_with_interval}"
-
-
-def _ends(shown: ShownEstimate | None, prefix: str) -> dict[str, float | None]:
-    """Mean and interval of an estimate."""
-    ends = {} if shown is None else shown.model_dump(include={"mean", "low", "high"})
-    return {f"{prefix}{end}": value for end, value in ends.items()}
-
-
-def _abouts(table: NumberTable) -> dict[str, str]:
-    """All numbers, and how each was computed where a metric reports that."""
-    abouts: dict[str, dict[str, None]] = {}
-    for name, measure in (number for numbers in table.values() for number in numbers or []):
-        abouts.setdefault(name, {}).update({measure.about: None} if measure.about else {})
-    return {name: "; ".join(texts) for name, texts in abouts.items()}
+def _change(row: Row) -> str:
+    """`+0.38 [0.23 to 0.52]`; empty where there is none."""
+    return "" if row.difference is None or row.difference.mean is None else row.difference.change_with_interval

@@ -143,6 +143,11 @@ class RecipeResults:
     evaluations: Mapping[str, Evaluation]
     """By stage."""
 
+    @property
+    def seed(self) -> int:
+        seed = self.settings.get("seed")
+        return seed if isinstance(seed, int) else 0
+
 
 def read_evaluation(out: Path, notes: list[str], what: str = "") -> Evaluation:
     """Return the numbers in a product. What cannot be read is noted; `what` ends the note of a missing file."""

@@ -116,7 +116,7 @@ def test_a_changed_observation_changes_every_view(ran: Path, tmp_path: Path, mon
     del record["files"]["observations.jsonl"]
     (out.parent / "stage.json").write_text(json.dumps(record))
     assert before < 1
-    assert "two  policy  1 [1 to 1]" in fgrl("table", "runs/two", "--number", "win_rate.win_rate").stdout
+    assert "win_rate  1 [1 to 1]" in fgrl("table", "runs/two", "--number", "win_rate.win_rate").stdout
     found = json.loads(fgrl("frontier", "runs/two", "--x", "length.words", "--y", "win_rate", "--json").stdout)
     assert [point["y"]["mean"] for point in found["points"]] == [1]
     assert number(told("runs/one", "runs/two"), "win_rate")["recipes"]["two"]["mean"] == 1

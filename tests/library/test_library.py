@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import signal
 import threading
@@ -128,7 +129,7 @@ def test_a_run_has_its_stages_folders_and_settings(world: Path, finished: fgrl.F
     assert finished.folder.parent == world / "runs" / "vowels"
     assert finished.report == finished.folder / "report.html"
     assert (finished.stages["policy"].product / "adapter_model.safetensors").is_file()
-    assert [row["step"] for row in finished.stages["policy"].log()] == [0]
+    assert list(finished.stages["policy"].log()["step"]) == [0]
     assert finished.folder.name in repr(finished)
     command = json.loads((finished.folder / "summary.json").read_text())["command"]
     assert command[:2] == ["fgrl", "run"]
@@ -138,41 +139,41 @@ def test_a_run_has_its_stages_folders_and_settings(world: Path, finished: fgrl.F
 def test_a_second_run_takes_everything_from_the_cache(world: Path, finished: fgrl.FinishedRun) -> None:
     overrides = {"stages.policy.train.lr": 2e-2}
     planned = fgrl.plan(world / "vowels.yaml", overrides, seed=1, runs=world / "runs")
-    assert [(row["stage"], row["cached"]) for row in planned] == [("policy", True), ("evaluate", True)]
+    assert [*zip(planned["stage"], planned["cached"], strict=True)] == [("policy", True), ("evaluate", True)]
     again = fgrl.run(world / "vowels.yaml", overrides, seed=1, runs=world / "runs", progress=False)
     assert again.folder == finished.folder
     other = fgrl.plan(world / "vowels.yaml", overrides, seed=2, runs=world / "runs")
-    assert not any(row["cached"] for row in other)
+    assert not other["cached"].any()
 
 
 def test_numbers_are_a_table_with_intervals(world: Path, finished: fgrl.FinishedRun) -> None:
     table = finished.numbers("length.tokens")
-    before, after = table
+    before, after = table.to_dict("records")
     assert (before["model"], after["model"], after["number"], after["seed"]) == ("before", "after", "length.tokens", 1)
     recorded = json.loads((finished.stages["evaluate"].product / "metrics.json").read_text())["metrics"]["length"]
     assert {end: after[end] for end in ("mean", "low", "high")} == {
         end: recorded["after"]["tokens"][end] for end in ("mean", "low", "high")
     }
     assert after["difference"] == recorded["differences"]["after"]["tokens"]["mean"]
-    assert before["difference"] is None
-    assert list(table.to_pandas()["model"]) == ["before", "after"]
-    assert [row["model"] for row in table.where(model="after")] == ["after"]
-    with pytest.raises(fgrl.errors.UsageError, match='no column "modl"'):
-        table.where(modl="after")
-    assert "length.tokens" in repr(table)
-    assert "<td>after</td>" in table._repr_html_()
-    by_recipe = fgrl.numbers(
+    assert math.isnan(before["difference"])
+    assert "length.tokens" in table.to_markdown()
+    assert r"\begin{tabular}" in table.to_latex()
+    by_recipe = fgrl.table(
         world / "vowels.yaml", {"stages.policy.train.lr": 2e-2}, seeds=[1], wanted="length.tokens", runs=world / "runs"
     )
-    assert [dict(row, recipe="") for row in by_recipe] == [dict(row, recipe="") for row in table]
+    assert by_recipe.drop(columns="recipe").equals(table.drop(columns="recipe"))
+    units = fgrl.table(finished, wanted="length.tokens", units=True)
+    values = numpy.array([value for (value,) in units[units.model == "after"]["values"]])
+    assert list(units.unit.unique()) == [f"topics:{place}" for place in range(8, 12)]
+    assert values[:, 0].sum() / values[:, 1].sum() == pytest.approx(after["mean"])
     with pytest.raises(fgrl.errors.UsageError, match="nothing_like_it"):
         finished.numbers("nothing_like_it")
 
 
 def test_a_folder_is_opened_again(finished: fgrl.FinishedRun, tmp_path: Path) -> None:
-    assert fgrl.open_run(finished.folder).numbers() == finished.numbers()
+    assert fgrl.open_run(finished.folder).numbers().equals(finished.numbers())
     assert fgrl.open_run(finished.folder.parent).folder == finished.folder
-    assert fgrl.numbers(finished.folder) == finished.numbers()
+    assert fgrl.table(finished.folder).equals(finished.numbers())
     for wrong in (tmp_path, tmp_path / "absent"):
         with pytest.raises(fgrl.errors.UsageError, match="the folder of a run is"):
             fgrl.open_run(wrong)
@@ -351,7 +352,7 @@ def test_the_error_of_a_stage_is_raised_and_recorded(world: Path, capfd: pytest.
     assert "a vowel too many" in (newest.folder / "run.log").read_text()
     with pytest.raises(fgrl.errors.UsageError, match=r"policy has not finished \(unfinished\)"):
         _ = newest.stages["policy"].product
-    assert newest.numbers() == []
+    assert newest.numbers().empty
 
 
 def test_an_error_in_a_component_of_this_process_is_reported_with_its_line(world: Path) -> None:

@@ -19,7 +19,7 @@ from fgrl.errors import UsageError
 from fgrl.pipeline import Options
 from fgrl.pipeline.cleaning import Deletion, Wanted, delete, deletions, parse_age
 from fgrl.pipeline.invocation import Invocation
-from fgrl.results.number_tables import headline
+from fgrl.results.table import headline
 from fgrl.runs.folders import LOCK, Runs
 from fgrl.runs.history import History
 from fgrl.runs.stage import Stage

@@ -39,7 +39,7 @@ def test_no_command_opens_them_but_through_the_results(tmp_path: Path) -> None:
         assert done.returncode == 0, (command, done.stderr)
     (folder, *_) = sorted((tmp_path / "runs" / "fake").iterdir())
     assert fgrl.open_run(folder).stage("first").finished
-    assert len(fgrl.numbers(folder)) == 2
+    assert len(fgrl.table(folder)) == 2
     seen = record_access.opened[before:]
     assert len(seen) > 50
     assert {file for file in seen if not file.startswith(record_access.READER)} == set()

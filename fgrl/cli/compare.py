@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,14 +23,11 @@ from fgrl.cli.shared import (
     emit,
     read_sources,
 )
-from fgrl.errors import UsageError
 
-if TYPE_CHECKING:
-    from fgrl.pipeline.comparing import Side
-    from fgrl.results.comparing import RecipeComparison
-comparing = lazy.load("fgrl.pipeline.comparing")
+comparing = lazy.load("fgrl.results.comparing")
 console = lazy.load("fgrl.console")
 texts = lazy.load("fgrl.report.comparison_text")
+unfinished = lazy.load("fgrl.pipeline.unfinished")
 
 EXAMPLES = """
 \b
@@ -70,39 +67,21 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare recipes: the settings that differ, and their numbers with intervals over prompts and over seeds."""
-
-    def read() -> list[Side]:
-        return comparing.sides(read_sources(sources, seeds, runs, context, at_least=2), any_seed=seeds is None)
-
-    sides = read()
-    common, notes = comparing.common_evaluations(sides, stage or [])
+    read = functools.partial(read_sources, sources, seeds, runs, context, at_least=2)
+    named = read()
     if run or dry_run:
+        sides = comparing.named_sides(named, any_seed=seeds is None)
+        common, _notes = comparing.common_evaluations(sides, stage or [])
+        labels = dict.fromkeys(label for own in sides.values() for label in own)
+        every = (own[label] for label in labels for own in sides.values() if label in own)
         words, progress = ["fgrl", *sys.argv[1:]], console.Console()
-        code = comparing.run_missing(sides, common, words, progress, machines, dry_run=dry_run)
+        lacking = [each for each in every if set(each.waiting) & set(common)]
+        code = unfinished.run_unfinished(lacking, words, progress, machines, dry_run=dry_run)
         if code or dry_run:
             raise typer.Exit(code)
-        sides = read()
-    comparison = comparing.compare_recipes(sides, common, model or [], number or [])
-    comparison.notes = [*notes, *comparison.notes]
-    if not comparison.numbers:
-        raise UsageError(_nothing(comparison, number or []))
+        named = read()
+    comparison = comparing.compare_recipes(named, stage or [], model or [], number or [], any_seed=seeds is None)
     if as_json:
         emit(comparison.as_json())
     else:
         echo(texts.comparison_text(comparison, as_markdown=markdown))
-
-
-def _nothing(comparison: RecipeComparison, wanted: Sequence[str]) -> str:
-    """Why there is nothing to show, and what to do."""
-    reasons = [
-        *comparison.notes,
-        *(f"{evaluation.name}: {note}" for evaluation in comparison.evaluations for note in evaluation.notes),
-    ]
-    if not comparison.missing and not reasons:
-        named = f"{' or '.join(map(repr, wanted))} in its name" if wanted else "the same model"
-        reasons.append(f"no number that they have in common has {named} (fgrl table shows all)")
-    if comparison.missing:
-        reasons.append("these evaluations have not run:")
-        reasons += [f"  {missing.command or missing.recipe}" for missing in comparison.missing]
-        reasons.append("run them, or give --run")
-    return "\n".join(["nothing can be compared", *reasons])

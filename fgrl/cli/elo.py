@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fgrl.runs.run import Run
 answer_files = lazy.load("fgrl.evaluation.answer")
 comparisons = lazy.load("fgrl.evaluation.comparisons_to_judge")
-named = lazy.load("fgrl.recipe.named")
 numbers = lazy.load("fgrl.results.table")
 ratings = lazy.load("fgrl.evaluation.elo")
 results = lazy.load("fgrl.results.elo_refits")
@@ -158,8 +157,8 @@ def _tables(finished: list[Run], stages: list[str], changes: Changes) -> list[tu
 def _nothing(finished: list[Run]) -> str:
     lines = ["no finished stage has Elo ratings: the metrics `elo` and `elo_by_rule` and the stage `elo` make them"]
     for recipe in finished:
-        if recipe.command and (waiting := named.unfinished(recipe)):
-            lines.append(f"not run: {', '.join(waiting)}; {recipe.command}")
+        if recipe.waiting:
+            lines.append(f"not run: {', '.join(recipe.waiting)}; {recipe.command}")
     return "\n".join(lines)
 
 

@@ -209,13 +209,14 @@ def _fill(
         if recipe in place.waiting:
             row.cells[title].missing = place.waiting[recipe]
             continue
-        found, declared = measurement(evaluations[name, recipe], number, own.models.get(title, own.model))
+        model = own.models.get(title, own.model)
+        found = measurement(evaluations[name, recipe], number, model)
         if found is None:
             row.cells[title].missing = "not run"
             continue
-        cell = cell_of(found, column.scale)
+        cell = cell_of(found, column.scale, f"no {number.partition('/')[2]} of {model}")
         cell.published = row.cells[title].published
-        better = better or declared
+        better = better or next((each.better for each in found.values()), None)
         row.cells[title] = cell
         cells[name], measured[name] = cell, found
     if better not in ("higher", "lower"):

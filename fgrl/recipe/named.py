@@ -138,6 +138,17 @@ class NamedRecipe(Run):
                 found[text] = None
         return list(found)[:MOST_OTHERS]
 
+    @property
+    def with_defaults(self) -> Mapping[str, Any]:
+        return {name: registry.dump(stage) for name, stage in self.recipe.stages.items()}
+
+    @property
+    def waiting(self) -> list[str]:
+        made = self.recipe.stages
+        return [
+            name for name, stage in self.stages.items() if not stage.finished and issubclass(made[name].makes, Report)
+        ]
+
     # -- comparing settings ----
 
     def _candidates(self) -> Iterator[Run]:
@@ -213,20 +224,6 @@ def built(run: Run) -> Recipe | None:
         return loading.load(run.folder / RECIPE)
     except registry.Problems:
         return None
-
-
-def evaluations(run: Run) -> list[str]:
-    """Return the stages that measure, finished or not."""
-    waiting = unfinished(run)
-    return [name for name, stage in run.stages.items() if stage.measured or name in waiting]
-
-
-def unfinished(run: Run) -> list[str]:
-    """Return the stages that would measure and have not finished."""
-    loading.know_components()
-    waiting = {name: stage.component for name, stage in run.stages.items() if not stage.finished}
-    known = {name: registry.get("stage", own) for name, own in waiting.items() if own in registry.names("stage")}
-    return [name for name, own in known.items() if issubclass(own, kinds.Stage) and issubclass(own.makes, Report)]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

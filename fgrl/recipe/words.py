@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from fgrl import files, lazy
@@ -21,6 +20,7 @@ from fgrl.errors import UsageError
 from fgrl.runs.folders import Runs, newest_first
 from fgrl.runs.records import STAGE
 from fgrl.runs.run import Run
+from fgrl.runs.source import Source
 from fgrl.runs.stage import RECIPE, Stage
 from fgrl.types import Checkpoint
 
@@ -32,31 +32,6 @@ named = lazy.load("fgrl.recipe.named")
 
 MOST_LISTED = 8
 AGAIN = "run the stage again"
-
-
-@dataclass
-class Source:
-    """Meaning of one word: a recipe with each seed and variation, or the runs of a folder."""
-
-    path: Path
-    recipes: list[Run]
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return self.recipes[0].name
-
-    def by_seed(self) -> dict[int, Run]:
-        """Raise `UsageError` when it holds one seed with several settings."""
-        result: dict[int, Run] = {}
-        for run in self.recipes:
-            other = result.setdefault(run.seed, run)
-            if other is not run:
-                raise UsageError(
-                    f"{self.path} holds runs with seed {run.seed} and different settings: {other.folder} and {run.folder}; "
-                    "name one of them"
-                )
-        return result
 
 
 def read_sources(

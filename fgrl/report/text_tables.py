@@ -36,19 +36,21 @@ def number_text(table: Table, *, as_markdown: bool = False) -> str:
     numbers, titles = table.by_number(), list(dict.fromkeys(row.title for row in table.rows))
     first = next(iter(numbers), "")
     same = {name: rows for name, rows in numbers.items() if name != first and _is_constant(rows)}
-    shown = {name: rows for name, rows in numbers.items() if name not in same}
+    empty = [name for name, rows in numbers.items() if all(row.value.mean is None for row in rows)]
+    shown = {name: rows for name, rows in numbers.items() if name not in (*same, *empty)}
     models = list(dict.fromkeys(row.model for rows in shown.values() for row in rows))
     lines = _by_model(shown, models) if len(titles) == 1 and len(models) < 3 else _by_recipe(shown, len(titles) > 1)
     changed = [row for row in numbers.get(first, ()) if row.difference and row.difference.mean is not None]
     parts = []
     if len(titles) == 1 and changed:
         row = changed[-1]
-        parts.append(tables.answer(first, row.model, row.evaluation.baseline, row.better, row.difference))
+        parts.append(tables.answer(first, row.model, row.evaluation.baseline, row.better, {"": row.difference}))
     parts += [(markdown if as_markdown else columns)(lines)] if shown else []
     if same:
         parts.append(
             f"the same everywhere: {', '.join(f'{name} {rows[0].value.value}' for name, rows in same.items())}"
         )
+    parts += [f"without values: {', '.join(empty)}"] if empty else []
     abouts: dict[str, dict[str, None]] = {}
     for name, rows in shown.items():
         for about in dict.fromkeys(row.about for row in rows if row.about):
@@ -60,11 +62,7 @@ def number_text(table: Table, *, as_markdown: bool = False) -> str:
 def _is_constant(rows: Sequence[Row]) -> bool:
     """Return True if all models have the same value, without variation."""
     ends = {end for row in rows for end in (row.value.mean, row.value.low, row.value.high)}
-    return (
-        len(ends - {None}) == 1
-        and not any(row.value.mean is None for row in rows)
-        and (len(rows) > 1 or len(ends) == 1)
-    )
+    return len(ends - {None}) == 1 and (len(rows) > 1 or None not in ends)
 
 
 def _by_model(numbers: Mapping[str, Sequence[Row]], models: Sequence[str]) -> list[list[str]]:

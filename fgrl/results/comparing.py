@@ -1,5 +1,4 @@
-"""Recipes compared by what their evaluations observed: the record of a comparison, and how it is made. Numbers are
-paired by prompt and by seed.
+"""Recipes compared by what their evaluations observed: rows of the table, paired by prompt and by seed.
 
 Several seeds of a recipe are several trained models. A recipe's number is the mean of its seeds' numbers. Two questions
 are kept apart, each with its own interval: how would the result change with other prompts and these models (bootstrap:
@@ -9,18 +8,27 @@ prompts (Student's t on the differences of runs with one seed)?
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field, computed_field
 
+from fgrl import lazy
+from fgrl.errors import UsageError
 from fgrl.evaluation.number_names import NumberName
-from fgrl.evaluation.statistics import Estimate, Measured, averaged, difference, estimate, student, value_of
+from fgrl.evaluation.statistics import Estimate, averaged, difference, estimate, student, value_of
 from fgrl.results.differing import Differing, differing
 from fgrl.results.evaluations import Evaluation
+from fgrl.results.table import Row, evaluation_of, rows_of
+from fgrl.runs.reading import mapping
+from fgrl.runs.run import Run
+from fgrl.runs.source import Source
 from fgrl.types import Record
+from fgrl.types.meanings import Better
+
+problems = lazy.load("fgrl.registry.problems")
 
 OWN_SEED = "own"
 """Label of the column where every recipe has one seed, and not the same."""
@@ -28,9 +36,10 @@ TOLERANCE = 1e-6
 """Two numbers that differ by less, relative to their size, are the same number."""
 MOST_SETTINGS = 4
 """Settings that a note names."""
-
-
-# -- the record --------------------------------------------------------------------------------------------------------
+Evaluations = Mapping[str, Mapping[str, Evaluation]]
+"""By recipe and seed."""
+Cell = Mapping[str, Row]
+"""One number of one model of one recipe, by seed."""
 
 
 class RecipeNumber(Estimate):
@@ -55,9 +64,10 @@ class ComparedNumber(Record):
     number: str
     model: str
     about: str
+    better: Better | None
     level: float | None
     """Share of the interval over prompts; None: as the stage computed it."""
-    why_recorded: str = ""
+    why_recorded: str
     """Reason to take it from `metrics.json`, without intervals over prompts of differences; empty: it is derived from
     the observations.
     """
@@ -81,63 +91,156 @@ class ComparedEvaluation(Record):
     answers: dict[str, dict[str, int]] = {}
     """Number of answers over all seeds, by recipe and model."""
     numbers: list[ComparedNumber] = []
+    """The goal first."""
     notes: list[str] = []
 
 
-class ComparedRecipe(Record):
-    """One of the recipes."""
-
-    path: str
-    """The recipe's file, or the folder of its runs."""
-    seeds: dict[str, int]
-    """By the label of its column: the seed itself, or "own" where every recipe has a different one."""
-
-
-class Missing(Record):
-    """Evaluations that have not run."""
-
-    recipe: str
-    seed: str
-    stages: list[str]
-    command: str
-    """Command that runs them; empty for the folder of a run."""
-
-
-class RecipeComparison(Record):
+@dataclass
+class Comparison:
     """Recipes against the first of them."""
 
-    recipes: dict[str, ComparedRecipe]
-    settings: list[Differing]
+    paths: Mapping[str, str]
+    """By name the recipe's file, or the folder of its runs."""
+    runs: Mapping[str, Mapping[str, Run]]
+    """By name and label of the column: the seed itself, or "own" where every recipe has a different one."""
     evaluations: list[ComparedEvaluation]
-    missing: list[Missing] = []
-    notes: list[str] = []
+    settings: list[Differing]
+    notes: list[str]
 
     @property
     def seeds(self) -> list[str]:
         """Labels of the columns."""
-        return list(dict.fromkeys(label for recipe in self.recipes.values() for label in recipe.seeds))
+        return list(dict.fromkeys(label for own in self.runs.values() for label in own))
 
     @property
     def numbers(self) -> list[ComparedNumber]:
         return [number for evaluation in self.evaluations for number in evaluation.numbers]
 
-    def as_json(self) -> Mapping[str, Any]:
-        names = list(self.recipes)
+    @property
+    def missing(self) -> list[dict[str, Any]]:
+        """Evaluations that have not run, with the command that runs them."""
+        common = [evaluation.name for evaluation in self.evaluations]
+        return [
+            {"recipe": name, "seed": label, "stages": stages, "command": run.command}
+            for name, own in self.runs.items()
+            for label, run in own.items()
+            if (stages := [stage for stage in common if stage not in run.measured])
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        seeds = {name: {label: run.seed for label, run in own.items()} for name, own in self.runs.items()}
         return {
-            "baseline": names[0],
+            "baseline": next(iter(self.runs)),
             "seeds": self.seeds,
             "settings": [
-                {"key": each.key, "values": dict(zip(names, each.values, strict=True))} for each in self.settings
+                {"key": each.key, "values": dict(zip(self.runs, each.values, strict=True))} for each in self.settings
             ],
             "stages": {evaluation.name: evaluation.model_dump() for evaluation in self.evaluations},
-            **self.model_dump(include={"recipes", "missing", "notes"}),
+            "recipes": {name: {"path": self.paths[name], "seeds": own} for name, own in seeds.items()},
+            "missing": self.missing,
+            "notes": self.notes,
         }
 
 
-# -- how it is made ----------------------------------------------------------------------------------------------------
+# -- recipes -----------------------------------------------------------------------------------------------------------
 
-Evaluations = Mapping[str, Mapping[str, Evaluation]]
-"""By recipe and seed."""
+
+def named_sides(sources: Sequence[Source], *, any_seed: bool) -> dict[str, Mapping[str, Run]]:
+    """Return the runs of the sources by different names. any_seed: where each has one seed, and not the same, they
+    share a column.
+
+    Raises `UsageError` when a folder has runs of one seed with several settings.
+    """
+    sides: dict[str, Mapping[str, Run]] = {}
+    by_seed = [source.by_seed() for source in sources]
+    own = any_seed and all(len(each) == 1 for each in by_seed) and len({seed for each in by_seed for seed in each}) > 1
+    for place, (source, runs) in enumerate(zip(sources, by_seed, strict=True)):
+        count = sum(other.name == source.name for other in sources[:place])
+        name = f"{source.name} ({count + 1})" if count else source.name
+        sides[name] = {OWN_SEED if own else str(seed): run for seed, run in runs.items()}
+    return sides
+
+
+def common_evaluations(
+    sides: Mapping[str, Mapping[str, Run]], wanted: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Return the evaluations that the first recipe and another have, and notes on what is left out.
+
+    Raises `UsageError` for an evaluation in `wanted` that no recipe has, or when there is none in common.
+    """
+    evaluations = {name: [*dict.fromkeys(stage for run in runs.values() for stage in (*run.measured, *run.waiting))]
+                   for name, runs in sides.items()}  # fmt: skip
+    first, *others = evaluations.values()
+    known = list(dict.fromkeys(stage for stages in evaluations.values() for stage in stages))
+    if absent := [name for name in wanted if name not in known]:
+        raise UsageError(problems.unknown("evaluation", absent[0], known))
+    chosen = [name for name in known if not wanted or name in wanted]
+    common = [name for name in chosen if name in first and any(name in other for other in others)]
+    if not common:
+        has = "; ".join(f"{recipe} has {', '.join(stages) or 'none'}" for recipe, stages in evaluations.items())
+        raise UsageError(f"the recipes have no evaluation in common with {next(iter(sides))}: {has}")
+    without = {name: [recipe for recipe, stages in evaluations.items() if name not in stages] for name in chosen}
+    return common, [f"{name} is no evaluation of {', '.join(those)}" for name, those in without.items() if those]
+
+
+def compare_recipes(
+    sources: Sequence[Source],
+    stages: Sequence[str] = (),
+    models: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    *,
+    any_seed: bool = True,
+) -> Comparison:
+    """stages: the evaluations, empty: all that they have in common; models, numbers: see `compare`. Raises `DataError`
+    when numbers cannot be read, and `UsageError` where there are none.
+    """
+    sides = named_sides(sources, any_seed=any_seed)
+    common, notes = common_evaluations(sides, stages)
+    evaluations = []
+    for name in common:
+        known = {
+            recipe: {label: evaluation_of(run.measured[name]) for label, run in runs.items() if name in run.measured}
+            for recipe, runs in sides.items()
+        }
+        known = {recipe: by_seed for recipe, by_seed in known.items() if by_seed}
+        both = next(iter(sides)) in known and len(known) > 1
+        evaluations.append(compare(name, known, models, numbers) if both else ComparedEvaluation(name=name))
+    firsts = [next(iter(runs.values())) for runs in sides.values()]
+    wanted = dict.fromkeys(stage for run in firsts for stage in _with_inputs(run, common))
+    written = [mapping(run.settings.get("stages")) for run in firsts]
+    built = [run.with_defaults for run in firsts] if all(run.command for run in firsts) else written
+    differs = differing([{name: own for name, own in each.items() if name in wanted} for each in built], written)
+    notes += [note for source in sources for note in source.notes]
+    notes += [text for run in firsts if run.waiting and (text := run.with_other_settings())]
+    paths = {name: str(source.path) for name, source in zip(sides, sources, strict=True)}
+    comparison = Comparison(paths, sides, evaluations, differs, notes)
+    if not comparison.numbers:
+        raise UsageError(_nothing(comparison, numbers))
+    return comparison
+
+
+def _with_inputs(run: Run, names: Sequence[str]) -> list[str]:
+    """Return these stages and all before them."""
+    written, wanted = mapping(run.settings.get("stages")), list(names)
+    for name in wanted:
+        wanted += [other for other in re.findall(r"\$\{out:(\w+)", str(written.get(name))) if other not in wanted]
+    return wanted
+
+
+def _nothing(comparison: Comparison, wanted: Sequence[str]) -> str:
+    """Why there is nothing to show, and what to do."""
+    reasons = [*comparison.notes, *(f"{each.name}: {note}" for each in comparison.evaluations for note in each.notes)]
+    if not comparison.missing and not reasons:
+        named = f"{' or '.join(map(repr, wanted))} in its name" if wanted else "the same model"
+        reasons.append(f"no number that they have in common has {named} (fgrl table shows all)")
+    if comparison.missing:
+        reasons.append("these evaluations have not run:")
+        reasons += [f"  {missing['command'] or missing['recipe']}" for missing in comparison.missing]
+        reasons.append("run them, or give --run")
+    return "\n".join(["nothing can be compared", *reasons])
+
+
+# -- one evaluation ----------------------------------------------------------------------------------------------------
 
 
 def compare(
@@ -149,35 +252,38 @@ def compare(
     no baseline of the evaluation. wanted: texts of which a number's name must contain one; empty: all.
     """
     compared = ComparedEvaluation(name=name)
+    first = next(iter(recipes))
     evaluations = _same_questions(recipes, compared)
-    if len(evaluations) < 2 or next(iter(recipes)) not in evaluations:
+    if len(evaluations) < 2 or first not in evaluations:
         compared.notes.append("nothing is left to compare")
         return compared
+    cells: dict[tuple[NumberName, str], dict[str, dict[str, Row]]] = {}
     for recipe, by_seed in evaluations.items():
-        counts: Counter[str] = Counter()
-        for evaluation in by_seed.values():
-            counts.update(evaluation.observed.answers)
-        compared.answers[recipe] = dict(counts)
-    numbers = {name: about for name, about in _numbers(evaluations).items() if name.contains_any(wanted)}
-    for model in _models(evaluations, models, compared):
-        for number, about in numbers.items():
-            result = _compared_number(evaluations, number, model, about)
-            if result is not None:
-                compared.numbers.append(result)
+        own = compared.answers.setdefault(recipe, {})
+        for seed, evaluation in by_seed.items():
+            for model, count in evaluation.observed.answers.items():
+                own[model] = own.get(model, 0) + count
+            for row in rows_of(recipe, name, evaluation):
+                cells.setdefault((row.metric, row.model), {}).setdefault(recipe, {})[seed] = row
+    chosen = _models(evaluations, models, compared)
+    for (metric, model), found in cells.items():
+        if model in chosen and metric.contains_any(wanted) and first in found and len(found) > 1:
+            found = {recipe: found[recipe] for recipe in evaluations if recipe in found}
+            baselines = {recipe: next(iter(by_seed.values())).baseline for recipe, by_seed in evaluations.items()}
+            before = {
+                recipe: cell
+                for recipe, own in baselines.items()
+                if own != model and (cell := cells.get((metric, own), {}).get(recipe))
+            }
+            compared.numbers.append(_compared_number(found, before, list(evaluations)))
+    rank = {(str(metric), model): next(iter(found[first].values())).place
+            for (metric, model), found in cells.items() if first in found}  # fmt: skip
+    compared.numbers.sort(key=lambda number: (chosen.index(number.model), rank[number.number, number.model]))
     return compared
 
 
-def _numbers(evaluations: Evaluations) -> dict[NumberName, str]:
-    """All numbers, and how each was computed where its metric reports that."""
-    abouts: dict[NumberName, str] = {}
-    for evaluation in _every(evaluations):
-        for measure in evaluation.measures:
-            abouts.setdefault(measure.name, measure.about)
-    return abouts
-
-
-def _every(evaluations: Evaluations) -> list[Evaluation]:
-    return [evaluation for by_seed in evaluations.values() for evaluation in by_seed.values()]
+def _every(evaluations: Evaluations) -> Iterator[Evaluation]:
+    return (evaluation for by_seed in evaluations.values() for evaluation in by_seed.values())
 
 
 def _same_questions(recipes: Evaluations, compared: ComparedEvaluation) -> dict[str, dict[str, Evaluation]]:
@@ -210,241 +316,160 @@ def _models(evaluations: Evaluations, wanted: Sequence[str], compared: ComparedE
         recipe: list(dict.fromkeys(model for evaluation in by_seed.values() for model in evaluation.models))
         for recipe, by_seed in evaluations.items()
     }
-    baselines = {evaluation.baseline for evaluation in _every(evaluations)}
+    first, *_ = models_of.values()
     known = list(dict.fromkeys(model for models in models_of.values() for model in models))
-    if baselines.issuperset(known):  # a model alone, which is its own baseline
-        baselines = set()
-    chosen = []
-    first = next(iter(evaluations))
-    for model in known:
-        if (wanted and model not in wanted) or (not wanted and model in baselines):
-            continue
-        without = [recipe for recipe, models in models_of.items() if model not in models]
-        if without:
-            compared.notes.append(f"no numbers of {model} in {', '.join(without)}")
-        if model in models_of[first] and len(without) < len(evaluations) - 1:
-            chosen.append(model)
+    baselines = {evaluation.baseline for evaluation in _every(evaluations)}
+    rest = [model for model in known if model not in baselines] or known  # a model alone is its own baseline
+    chosen = [model for model in known if model in (wanted or rest)]
+    without = {model: [recipe for recipe, models in models_of.items() if model not in models] for model in chosen}
+    compared.notes += [f"no numbers of {model} in {', '.join(those)}" for model, those in without.items() if those]
     compared.notes += [
         f"no model is called {model}; there are {', '.join(known)}" for model in wanted if model not in known
     ]
-    return chosen
-
-
-class Measurement(NamedTuple):
-    """A number of a model in the evaluations of one recipe."""
-
-    evaluations: Mapping[str, Evaluation]
-    """By seed."""
-    name: NumberName
-    model: str
-
-
-def row_number(row: Measurement) -> RecipeNumber | None:
-    """Return the mean over the seeds with its interval over prompts; None where no seed has the number."""
-    own = {"": row.evaluations}
-    values = {"": _values(*row)}
-    why = _why_recorded(row.name.metric, own, values)
-    return values[""].number(None if why else _options(own, row.name))
-
-
-def row_difference(row: Measurement, other: Measurement) -> Difference | str:
-    """Return row - other, over the prompts and the seeds that both have, or why they cannot be paired."""
-    if row.name != other.name:
-        return "they are different numbers"
-    sides = {"row": row.evaluations, "other": other.evaluations}
-    if len(_same_questions(sides, ComparedEvaluation(name=""))) < 2:
-        return "their prompts differ"
-    if differing := _measured_otherwise(row, other):
-        return f"they are not measured in the same way: {differing[0]}"
-    values = {name: _values(*each) for name, each in zip(sides, (row, other), strict=True)}
-    options = None if _why_recorded(row.name.metric, sides, values) else _options(sides, row.name)
-    numbers = {name: value.number(options) for name, value in values.items()}
-    if numbers["row"] is None or numbers["other"] is None:
-        return "one of them has no value"
-    return _difference((numbers["row"], values["row"]), (numbers["other"], values["other"]), options)
+    return [model for model in chosen if model in first and len(without[model]) < len(evaluations) - 1]
 
 
 # -- one number --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Values:
-    """One number of one model in the evaluations of a recipe, by seed."""
-
-    recorded: Mapping[str, Estimate]
-    """As `metrics.json` has it."""
-    measured: Mapping[str, Measured]
-    """The observations, at the seeds that have some."""
-
-    def number(self, options: Mapping[str, Any] | None) -> RecipeNumber | None:
-        """Return the mean over the seeds that have a value; None without seeds. options: of the bootstrap; None: as
-        recorded, with the interval where there is one seed.
-        """
-        if options is not None:
-            values = {seed: value_of(part) for seed, part in self.measured.items()}
-            known = [part for seed, part in self.measured.items() if values[seed] is not None]
-            if known:
-                over_prompts = estimate(averaged(known), **options)
-            else:
-                reason = next((part.missing for part in self.measured.values() if part.missing), "no values")
-                over_prompts = Estimate(mean=None, note=reason)
-        else:
-            values = {seed: recorded.mean for seed, recorded in self.recorded.items()}
-            if len(values) == 1:
-                (over_prompts,) = self.recorded.values()
-            else:
-                means = [value for value in values.values() if value is not None]
-                count = sum(recorded.n for recorded in self.recorded.values())
-                over_prompts = Estimate(mean=sum(means) / len(means) if means else None, n=count)
-        return RecipeNumber(**over_prompts.model_dump(), seeds=values) if values else None
+def options_of(*cells: Cell) -> Mapping[str, Any] | str:
+    """Return the options of the bootstrap; or the reason to take the numbers from `metrics.json`, where there are not
+    observations of the same units everywhere.
+    """
+    rows = [row for cell in cells for row in cell.values()]
+    metric = rows[0].metric.metric
+    if reason := next(filter(None, (row.evaluation.why_not_observed(metric) for row in rows)), None):
+        return reason
+    units = {frozenset(row.measured.clusters) for row in rows if row.measured is not None}
+    options = rows[0].evaluation.observed.metrics[metric].options
+    return {"level": 0.95, **options} if len(units) == 1 else "its units differ between runs"
 
 
-def _values(by_seed: Mapping[str, Evaluation], name: NumberName, model: str) -> _Values:
-    recorded = {
-        seed: number.value
-        for seed, evaluation in by_seed.items()
-        for measure in evaluation.measures
-        for number in measure.models
-        if measure.name == name and number.model == model
+def number_of(cell: Cell, options: Mapping[str, Any] | str) -> RecipeNumber:
+    """Return the mean over the seeds that have a value, with its interval over prompts; without observations of several
+    seeds there is no interval.
+    """
+    if isinstance(options, str):
+        values = {seed: row.value.mean for seed, row in cell.items()}
+        known = [value for value in values.values() if value is not None]
+        count = sum(row.value.n for row in cell.values())
+        over_prompts = Estimate(mean=sum(known) / len(known) if known else None, n=count)
+        if len(cell) == 1:
+            (over_prompts,) = (row.value for row in cell.values())
+    else:
+        measured = {seed: row.measured for seed, row in cell.items() if row.measured is not None}
+        values = {seed: value_of(part) for seed, part in measured.items()}
+        parts = [part for seed, part in measured.items() if values[seed] is not None]
+        reason = next((part.missing for part in measured.values() if part.missing), "no values")
+        over_prompts = estimate(averaged(parts), **options) if parts else Estimate(mean=None, note=reason)
+    return RecipeNumber(**over_prompts.model_dump(), seeds=values)
+
+
+def difference_of(one: Cell, other: Cell, options: Mapping[str, Any] | str) -> Difference:
+    """Return one - other, over the prompts and the seeds at which both have a value."""
+    values, others = number_of(one, options).seeds, number_of(other, options).seeds
+    seeds: dict[str, float | None] = {}
+    for seed in [seed for seed in values if seed in others]:
+        (value, less) = values[seed], others[seed]
+        seeds[seed] = None if value is None or less is None else value - less
+    paired = {seed: change for seed, change in seeds.items() if change is not None}
+    over_prompts, level = None, 0.95
+    if not isinstance(options, str):
+        level = options["level"]
+        sides = [averaged([row.measured for seed, row in cell.items() if seed in paired and row.measured is not None])
+                 for cell in (one, other) if paired]  # fmt: skip
+        over_prompts = difference(*sides, **options) if sides else None
+    return Difference(over_seeds=student(list(paired.values()), level=level), over_prompts=over_prompts, seeds=seeds)
+
+
+def row_number(cell: Cell) -> RecipeNumber | None:
+    """Return the number of a row of a paper's table; None where no seed has it."""
+    return number_of(cell, options_of(cell)) if cell else None
+
+
+def row_difference(one: Cell, other: Cell) -> Difference | str:
+    """Return one - other, or why they cannot be paired."""
+    rows = [next(iter(cell.values())) for cell in (one, other)]
+    if rows[0].metric != rows[1].metric:
+        return "they are different numbers"
+    sides = {
+        name: {seed: row.evaluation for seed, row in cell.items()} for name, cell in (("one", one), ("other", other))
     }
-    own = {seed: evaluation.measured(name, model) for seed, evaluation in by_seed.items()}
-    return _Values(recorded, {seed: part for seed, part in own.items() if part is not None})
+    if len(_same_questions(sides, ComparedEvaluation(name=""))) < 2:
+        return "their prompts differ"
+    if otherwise := _measured_otherwise(one, other):
+        return f"they are not measured in the same way: {otherwise[0]}"
+    change = difference_of(one, other, options_of(one, other))
+    return change if change.over_seeds.mean is not None else "one of them has no value"
 
 
-def _compared_number(evaluations: Evaluations, name: NumberName, model: str, about: str) -> ComparedNumber | None:
-    """One number; None when the first recipe, or all others, do not have it."""
-    first, *others = evaluations
-    values = {recipe: _values(by_seed, name, model) for recipe, by_seed in evaluations.items()}
-    why_recorded = _why_recorded(name.metric, evaluations, values)
-    options = None if why_recorded else _options(evaluations, name)
-    numbers = {recipe: number for recipe, side in values.items() if (number := side.number(options)) is not None}
-    if first not in numbers or len(numbers) < 2:
-        return None
+def _compared_number(cells: Mapping[str, Cell], before: Mapping[str, Cell], recipes: Sequence[str]) -> ComparedNumber:
+    """cells: by recipe, the first one first; before: those of the baselines; recipes: all."""
+    first, *others = recipes
+    options, row = options_of(*cells.values()), next(iter(cells[first].values()))
+    derived = not isinstance(options, str)
     compared = ComparedNumber(
-        number=str(name),
-        model=model,
-        about=about,
-        level=None if options is None else options.get("level"),
-        why_recorded=why_recorded,
-        before=_before(evaluations, name, model, options),
-        recipes=numbers,
-    )
+        number=str(row.metric), model=row.model, about=row.about, better=row.better,
+        level=options.get("level") if derived else None, why_recorded="" if derived else options,
+        before=_before({recipe: number_of(cell, options if derived else "") for recipe, cell in before.items()}, recipes),
+        recipes={recipe: number_of(cell, options) for recipe, cell in cells.items()},
+    )  # fmt: skip
     for recipe in others:
-        if recipe not in numbers:
+        if recipe not in cells:
             compared.notes.append(f"{recipe} has no such number")
-        elif differing := _measured_otherwise(
-            *(Measurement(evaluations[each], name, model) for each in (recipe, first))
-        ):
-            more = [f"{len(differing) - MOST_SETTINGS} more"] if len(differing) > MOST_SETTINGS else []
-            named = "; ".join([*differing[:MOST_SETTINGS], *more])
+        elif otherwise := _measured_otherwise(cells[recipe], cells[first]):
+            more = [f"{len(otherwise) - MOST_SETTINGS} more"] if len(otherwise) > MOST_SETTINGS else []
+            named = "; ".join([*otherwise[:MOST_SETTINGS], *more])
             compared.notes.append(f"{recipe} does not measure it as {first} does, so no difference is taken: {named}")
         else:
-            sides = (numbers[recipe], values[recipe]), (numbers[first], values[first])
-            compared.differences[recipe] = _difference(*sides, options)
-    if options is not None:
-        compared.notes += _remarks(compared, name, evaluations)
+            compared.differences[recipe] = difference_of(cells[recipe], cells[first], options)
+    if derived:
+        compared.notes += _remarks(compared, cells)
     return compared
 
 
-def _options(evaluations: Evaluations, name: NumberName) -> Mapping[str, Any]:
-    """Return the options of the bootstrap."""
-    return {"level": 0.95, **_every(evaluations)[0].observed.metrics[name.metric].options}
-
-
-def _why_recorded(metric: str, evaluations: Evaluations, values: Mapping[str, _Values]) -> str:
-    """Return the reason to take a number from `metrics.json`; empty where there are observations everywhere, of the
-    same units.
-    """
-    reasons = (each.why_not_observed(metric) for each in _every(evaluations))
-    if reason := next(filter(None, reasons), None):
-        return reason
-    units = {frozenset(part.clusters) for side in values.values() for part in side.measured.values()}
-    return "" if len(units) == 1 else "its units differ between runs"
-
-
-def _difference(
-    side: tuple[RecipeNumber, _Values], first: tuple[RecipeNumber, _Values], options: Mapping[str, Any] | None
-) -> Difference:
-    """Over the seeds at which both have a value. options: of the bootstrap; None: the numbers are as recorded."""
-    values, first_values = side[0].seeds, first[0].seeds
-    seeds = {seed: _minus(value, first_values[seed]) for seed, value in values.items() if seed in first_values}
-    paired = {seed: change for seed, change in seeds.items() if change is not None}
-    over_prompts = None
-    if options and paired:
-        parts, first_parts = ([values.measured[seed] for seed in paired] for _, values in (side, first))
-        over_prompts = difference(averaged(parts), averaged(first_parts), **options)
-    over_seeds = student(list(paired.values()), level=(options or {}).get("level", 0.95))
-    return Difference(over_seeds=over_seeds, over_prompts=over_prompts, seeds=seeds)
-
-
-def _minus(value: float | None, other: float | None) -> float | None:
-    return None if value is None or other is None else value - other
-
-
-def _before(
-    evaluations: Evaluations, name: NumberName, model: str, options: Mapping[str, Any] | None
-) -> RecipeNumber | dict[str, RecipeNumber] | None:
-    """Return the number of each evaluation's own baseline: once where the recipes have the same one, else of each
-    recipe.
-    """
-    numbers: dict[str, RecipeNumber] = {}
-    for recipe, by_seed in evaluations.items():
-        baseline = next(iter(by_seed.values())).baseline
-        if not baseline or baseline == model:
-            continue
-        values = _values(by_seed, name, baseline)
-        if values.recorded and (number := values.number(options)) is not None:
-            numbers[recipe] = number
+def _before(numbers: dict[str, RecipeNumber], recipes: Sequence[str]) -> RecipeNumber | dict[str, RecipeNumber] | None:
+    """Return the number of the baselines: once where all recipes have the same one, else of each recipe."""
     fullest = max(numbers.values(), key=lambda number: len(number.seeds), default=None)
-    if fullest is None or len(numbers) < len(evaluations):
+    if fullest is None or len(numbers) < len(recipes):
         return numbers or None
+    pairs = [(value, fullest.seeds.get(seed)) for number in numbers.values() for seed, value in number.seeds.items()]
     same = all(
-        _equal(value, fullest.seeds.get(seed)) for number in numbers.values() for seed, value in number.seeds.items()
+        one is two if one is None or two is None else abs(one - two) <= TOLERANCE * max(1.0, abs(one), abs(two))
+        for one, two in pairs
     )
     return fullest if same else numbers
 
 
-def _measured_otherwise(one: Measurement, first: Measurement) -> list[str]:
+def _measured_otherwise(one: Cell, first: Cell) -> list[str]:
     """Return what differs in how a number was measured apart from the models, seed by seed: settings as `PATH: ONE, not
     FIRST`, and names of what a model was compared with. Empty where all is the same.
     """
-    for seed in [each for each in one.evaluations if each in first.evaluations]:
-        sides = [(side.evaluations[seed], side.name, side.model) for side in (first, one)]
-        evaluations = [evaluation for evaluation, _name, _model in sides]
-        if evaluations[0] is evaluations[1]:
+    for row, other in [(first[seed], row) for seed, row in one.items() if seed in first]:
+        if row.evaluation is other.evaluation:
             continue
-        settings = [evaluation.settings(name) for evaluation, name, _model in sides]
-        if found := [f"{each.key}: {each.values[1]}, not {each.values[0]}" for each in differing(settings)]:
-            return found
-        expected, found_there = (evaluation.alike(name, model) for evaluation, name, model in sides)
-        if sorted(expected.values()) != sorted(found_there.values()):
-            names = dict.fromkeys([*expected, *found_there])
-            return [f"the {what} are others" for what in names if expected.get(what) != found_there.get(what)]
+        found = differing([each.evaluation.settings(each.metric) for each in (row, other)])
+        if found:
+            return [f"{each.key}: {each.values[1]}, not {each.values[0]}" for each in found]
+        expected, there = (each.evaluation.alike(each.metric, each.model) for each in (row, other))
+        if sorted(expected.values()) != sorted(there.values()):
+            names = dict.fromkeys([*expected, *there])
+            return [f"the {what} are others" for what in names if expected.get(what) != there.get(what)]
     return []
 
 
-def _remarks(number: ComparedNumber, name: NumberName, evaluations: Evaluations) -> list[str]:
-    """Return remarks on single values."""
-    remarks = []
+def _remarks(number: ComparedNumber, cells: Mapping[str, Cell]) -> Iterator[str]:
+    """Yield remarks on single values."""
     for recipe, side in number.recipes.items():
         if side.note:
-            remarks.append(f"{recipe}: {side.note}")
+            yield f"{recipe}: {side.note}"
         if side.mean is None:
             continue
-        empty = [seed for seed, value in side.seeds.items() if value is None]
-        if empty:
-            remarks.append(f"{recipe} has no value at seed {', '.join(empty)}, which its mean leaves out")
-        own = evaluations[recipe].values()
-        answers = sum(each.observed.answers.get(number.model, 0) for each in own)
-        if side.n < answers and not any(each.alike(name, number.model) for each in own):
-            remarks.append(f"{recipe}: {side.n} of {answers} answers have a value")
+        if empty := [seed for seed, value in side.seeds.items() if value is None]:
+            yield f"{recipe} has no value at seed {', '.join(empty)}, which its mean leaves out"
+        answers = sum(row.evaluation.observed.answers.get(row.model, 0) for row in cells[recipe].values())
+        if side.n < answers and not any(row.evaluation.alike(row.metric, row.model) for row in cells[recipe].values()):
+            yield f"{recipe}: {side.n} of {answers} answers have a value"
     for recipe, change in number.differences.items():
         if change.over_prompts is not None and change.over_prompts.note:
-            remarks.append(f"difference of {recipe}: {change.over_prompts.note}")
-    return remarks
-
-
-def _equal(value: float | None, other: float | None) -> bool:
-    if value is None or other is None:
-        return value is other
-    return abs(value - other) <= TOLERANCE * max(1.0, abs(value), abs(other))
+            yield f"difference of {recipe}: {change.over_prompts.note}"

@@ -8,15 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fgrl.evaluation.number_names import StageNumber, pick
+from fgrl.evaluation.number_names import pick
 from fgrl.evaluation.statistics import Estimate, student
-from fgrl.results.comparing import Difference, Measurement, RecipeNumber, row_difference, row_number
+from fgrl.results import comparing
+from fgrl.results.comparing import Difference, RecipeNumber, row_difference, row_number
 from fgrl.results.evaluations import Evaluation
+from fgrl.results.table import rows_of
 from fgrl.types.meanings import Better
 
 E = TypeVar("E", bound=Estimate)
 Evaluations = Mapping[str, Mapping[str, Evaluation]]
 """By seed and stage."""
+Measured = comparing.Cell
 
 
 @dataclass
@@ -87,26 +90,23 @@ class PaperTable:
         return groups
 
 
-def measurement(evaluations: Evaluations, number: str, model: str) -> tuple[Measurement | None, Better | None]:
-    """Return a number of a row at the seeds that have it, and which values its metric calls better.
-
-    Raises `UsageError` for a number that a finished evaluation does not have.
+def measurement(evaluations: Evaluations, number: str, model: str) -> Measured | None:
+    """Return a number of a row at the seeds that have it; None where nothing has run. Raises `UsageError` for a number
+    that a finished evaluation does not have.
     """
     stage = number.partition("/")[0]
-    by_seed = {seed: stages[stage] for seed, stages in evaluations.items() if stage in stages}
-    if not by_seed:
-        return None, None
-    first = next(iter(by_seed.values()))
-    name = pick([StageNumber(stage, measure.name) for measure in first.measures], number).name
-    known = first.known(name)
-    return Measurement(by_seed, name, model), known.meaning.better if known else None
+    rows = {seed: rows_of("", stage, stages[stage]) for seed, stages in evaluations.items() if stage in stages}
+    if not rows:
+        return None
+    name = pick([row.name for row in next(iter(rows.values()))], number)
+    return {seed: row for seed, own in rows.items() for row in own if row.name == name and row.model == model}
 
 
-def cell_of(measured: Measurement, scale: float) -> Cell:
-    """Return the number of a row, times `scale`."""
+def cell_of(measured: Measured, scale: float, missing: str = "") -> Cell:
+    """Return the number of a row, times `scale`; missing: why there is none, where no row has it."""
     number = row_number(measured)
     if number is None or number.mean is None:
-        return Cell(missing=(number.note if number else None) or f"no {measured.name} of {measured.model}")
+        return Cell(missing=(number.note if number else None) or missing)
     values = [value for value in number.seeds.values() if value is not None]
     over_seeds = _scaled(student(values), scale) if len(values) > 1 else None
     return Cell(ours=_scaled(number, scale), over_seeds=over_seeds)
@@ -130,7 +130,7 @@ def derived_number(
     return RecipeNumber(mean=mean, seeds=by_seed), student(several) if len(several) > 1 else None
 
 
-def mark_best(cells: Mapping[str, Cell], measured: Mapping[str, Measurement], better: Better) -> str:
+def mark_best(cells: Mapping[str, Cell], measured: Mapping[str, Measured], better: Better) -> str:
     """Mark the best of the rows if it is better than each other one by every paired interval that there is. Returns why
     none is marked; empty where one is, or where fewer than two have run.
     """
@@ -149,7 +149,7 @@ def mark_best(cells: Mapping[str, Cell], measured: Mapping[str, Measurement], be
             if ahead is False:
                 return f"{best} is not clearly ahead of {row}"
             both = (measured[best], measured[row])
-            reasons = [own.why_not_observed(each.name.metric) for each in both for own in each.evaluations.values()]
+            reasons = [own.evaluation.why_not_observed(own.metric.metric) for each in both for own in each.values()]
             return ": ".join(filter(None, (f"no paired interval of {best} and {row}", max(reasons))))
     cells[best].best = True
     return ""

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from fgrl.errors import DataError
 from fgrl.evaluation.number_names import NumberName, StageNumber, check_known
-from fgrl.evaluation.statistics import Estimate, Measured
+from fgrl.evaluation.statistics import Measured
 from fgrl.results.differing import labels, leaves
 from fgrl.results.estimates import ShownEstimate
 from fgrl.results.evaluations import Evaluation, RecipeResults, read_evaluation
@@ -117,27 +117,33 @@ class Table:
 
 def table_of(results: Sequence[RecipeResults], wanted: Sequence[str] = ()) -> Table:
     """All numbers, or those with one of the texts in their names. Raises `UsageError` for a text that is in no name."""
-    rows, not_run, names = [], [], list[str]()
+    rows: list[Row] = []
+    not_run: list[str] = []
+    names: list[str] = []
     for recipe, label in zip(results, labels(results), strict=True):
         title = " ".join(filter(None, (recipe.recipe, label)))
         count = sum(other == title or other.startswith(f"{title} (") for other in names)
         label = " ".join(filter(None, (label, f"({count + 1})" if count else "")))
         names.append(" ".join(filter(None, (recipe.recipe, label))))
         not_run += [] if recipe.evaluations else names[-1:]
-        rows += [
-            Row(recipe.recipe, label, recipe.seed, stage, own.model, each.name, each.about, own.value, own.difference,
-                evaluation)
-            for stage, evaluation in recipe.evaluations.items()
-            for each in evaluation.measures
-            for own in each.models
-        ]  # fmt: skip
+        for stage, evaluation in recipe.evaluations.items():
+            rows += rows_of(recipe.recipe, stage, evaluation, label, recipe.seed)
     check_known([row.metric for row in rows], wanted)
     return Table([row for row in rows if row.metric.contains_any(wanted)], not_run)
 
 
+def rows_of(recipe: str, stage: str, evaluation: Evaluation, row: str = "", seed: int = 0) -> list[Row]:
+    """Return the numbers of an evaluation."""
+    return [
+        Row(recipe, row, seed, stage, own.model, each.name, each.about, own.value, own.difference, evaluation)
+        for each in evaluation.measures
+        for own in each.models
+    ]
+
+
 def results_of(run: Run) -> RecipeResults:
     """Return the numbers of a run's finished evaluations. Raises `DataError` when they cannot be read."""
-    measured = {name: evaluation_of(stage) for name, stage in run.stages.items() if stage.measured}
+    measured = {name: evaluation_of(stage) for name, stage in run.measured.items()}
     return RecipeResults(run.name, leaves(run.settings), measured)
 
 
@@ -164,20 +170,17 @@ def headline(stages: Iterable[Stage]) -> str:
     return ""
 
 
-def answer(number: str, one: str, other: str, better: Better | None, change: Estimate, *more: Estimate) -> str:
-    """Return in one sentence whether a model is better than another one. change: its number less the other's; more:
-    the same with other intervals.
+def answer(number: str, one: str, other: str, better: Better | None, changes: Mapping[str, ShownEstimate]) -> str:
+    """Return in one sentence whether a model is better than another one. changes: its number less the other's, by what
+    the interval is over; one without an interval where there is none.
     """
-    shown = [ShownEstimate.of(each, getattr(change, "decimals", None)) for each in (change, *more)]
-    known = [each for each in shown if each.low is not None and each.high is not None]
-    intervals = " and ".join(f"[{each.interval}]" for each in known)
-    if change.mean is None or not known:
-        return f"{number}: {one} less {other} is {shown[0].change}, without an interval."
-    if not (all((each.low or 0) > 0 for each in known) or all((each.high or 0) < 0 for each in known)):
-        return (
-            f"{number}: no clear difference between {one} and {other}: {shown[0].change} {intervals}, an interval that "
-            "contains 0."
-        )
-    side = "higher" if change.mean > 0 else "lower"
+    known = {over: each for over, each in changes.items() if each.interval}
+    change = next(iter(changes.values()))
+    if not known:
+        return f"{number}: {one} less {other} is {change.change}, without an interval."
+    shown = " and ".join(f"[{each.interval}]{f' {over}' if over else ''}" for over, each in known.items())
+    if any((each.low or 0) <= 0 <= (each.high or 0) for each in known.values()):
+        return f"{number}: no clear difference between {one} and {other}: {change.change} {shown} contains 0."
+    side = "higher" if (change.mean or 0) > 0 else "lower"
     word = side if better is None else "better" if side == better else "worse"
-    return f"{number}: {one} is {word} than {other}: {shown[0].change} {intervals}."
+    return f"{number}: {one} is {word} than {other}: {change.change} {shown}."

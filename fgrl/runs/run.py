@@ -154,6 +154,21 @@ class Run:
         """Its finished stages by name; broken ones too, whose products raise."""
         return {name: stage for name, stage in self.stages.items() if stage.finished}
 
+    @property
+    def measured(self) -> dict[str, Stage]:
+        """Its finished stages that measured, by name."""
+        return {name: stage for name, stage in self.stages.items() if stage.measured}
+
+    @property
+    def with_defaults(self) -> Mapping[str, Any]:
+        """Settings of its stages, with their defaults where it is a recipe that was named."""
+        return mapping(self.settings.get("stages"))
+
+    @property
+    def waiting(self) -> list[str]:
+        """Stages that would measure and have not finished, where it is a recipe that was named."""
+        return []
+
     def other_settings(self) -> list[str]:
         """Return the overrides of the newest runs of this recipe with other settings, where it was named for its own."""
         return []

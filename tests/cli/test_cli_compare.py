@@ -23,8 +23,9 @@ from fgrl.kinds import Metric
 from fgrl.recipe import know_components
 from fgrl.recipe.words import read_sources
 from fgrl.report.comparison_text import comparison_text
-from fgrl.results.comparing import ComparedRecipe, RecipeComparison, compare
+from fgrl.results.comparing import Comparison, compare
 from fgrl.results.evaluations import Evaluation
+from fgrl.runs.run import Run
 
 RECIPE = """about: "Answers that are there already."
 seed: 0
@@ -139,23 +140,22 @@ def test_it_says_what_differs_and_prints_every_seed(world: Path) -> None:
     assert ["what differs", "plain", "fine"] in rows
     assert ["evaluate.given.policy.path", "plain-0.jsonl", "fine-0.jsonl"] in rows
     assert "evaluate, policy: 5 prompts; answers: plain 15, fine 15" in text
-    assert ["mean", "95% over prompts", "95% over seeds", "seed 0", "seed 1", "seed 2"] in rows
-    (before,) = [row for row in rows if row[0] == "before"]
-    assert before[-3:] == ["0.20"] * 3
-    (plain,) = [row for row in rows if row[0] == "plain"]
-    assert plain[1] == "0.33"
-    assert plain[-3:] == ["0.40", "0.40", "0.20"]
-    (change,) = [row for row in rows if row[0] == "fine − plain"]
-    assert change[1] == "+0.33"
-    assert change[3].endswith("(n = 3)")
-    assert change[-3:] == ["+0.40", "+0.20", "+0.40"]
+    head = ["before", "plain", "fine", "difference", "95% over prompts", "95% over seeds"]
+    assert head in rows
+    (kept,) = [row for row in rows if row[0] == "rule.kept"]
+    assert [kept[1], kept[2][:4], kept[3][:4], kept[4]] == ["0.20", "0.33", "0.67", "+0.33"]
+    assert kept[6].endswith("(n = 3)")
     assert "length" not in text
+    (answer,) = [line for line in text.splitlines() if line.startswith("rule.kept: ")]
+    assert (
+        answer
+        == f"rule.kept: fine is better than plain: +0.33 [{kept[5]}] over prompts and [{kept[6][:-8]}] over seeds."
+    )
     markdown = fgrl("compare", *words, "--markdown").stdout.splitlines()
-    (row,) = [line for line in markdown if line.startswith("| fine − plain |")]
-    assert row.endswith("| +0.40 | +0.20 | +0.40 |")
-    table = [line for line in markdown if line.startswith("| ") and line.count("|") == row.count("|")]
-    assert len(table) == 6  # head and rule, before, two recipes, difference
-    assert "|  | mean | 95% over prompts | 95% over seeds | seed 0 | seed 1 | seed 2 |" in markdown
+    (row,) = [line for line in markdown if line.startswith("| rule.kept |")]
+    assert [cell.strip() for cell in row.split("|")[1:-1]] == kept
+    data = told(*words)
+    assert number(data, "rule.kept")["recipes"]["plain"]["seeds"] == {"0": 0.4, "1": 0.4, "2": 0.2}
 
 
 def test_identical_recipes_differ_by_exactly_nothing(world: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_baseline_that_is_not_the_same_is_shown_for_each(world: Path) -> None:
     (world / "fine.yaml").write_text(text.replace("sft.jsonl", "other.jsonl"))
     before = number(told("plain.yaml", "fine.yaml", "--run"), "rule.kept")["before"]
     assert {name: side["mean"] for name, side in before.items()} == {"plain": pytest.approx(0.2), "fine": 1.0}
-    assert "before (fine)" in fgrl("compare", "plain.yaml", "fine.yaml").stdout
+    assert "0.20 (plain), 1.00 (fine)" in fgrl("compare", "plain.yaml", "fine.yaml").stdout
 
 
 def test_a_failed_run_leaves_with_its_code(world: Path) -> None:
@@ -387,15 +387,15 @@ def test_a_seed_without_a_value_is_left_out_and_said() -> None:
     assert "b has no value at seed 0, which its mean leaves out" in found.notes
 
 
-def test_the_reason_for_a_missing_interval_is_printed_once() -> None:
+def test_the_reason_for_a_missing_interval_is_printed_once(tmp_path: Path) -> None:
     def of(mean: float) -> Evaluation:
         numbers = {"policy": {"win_rate": {"mean": mean}, "ties": {"mean": 0.0}, "wins": {"mean": mean}}}
         report = {"metrics": {"judge": numbers, "other": {"policy": {"mean": 1.0}}}}
         return Evaluation(report | {"observations": None})
 
     compared = compare("evaluate", {"a": {"0": of(0.5)}, "b": {"0": of(0.6)}})
-    seeds = {name: ComparedRecipe(path=f"{name}.yaml", seeds={"0": 0}) for name in "ab"}
-    text = comparison_text(RecipeComparison(recipes=seeds, settings=[], evaluations=[compared]))
+    runs = {name: {"0": Run(tmp_path)} for name in "ab"}
+    text = comparison_text(Comparison(dict.fromkeys("ab", ""), runs, [compared], [], []))
     reason = "only the recorded means: no observations: the metric returns finished numbers"
     assert text.count(reason) == 1
-    assert f"evaluate: judge.win_rate, judge.ties, judge.wins, other: no paired interval over prompts, {reason}" in text
+    assert f"- judge.win_rate, judge.wins: no paired interval over prompts, {reason}" in text

@@ -157,9 +157,7 @@ def test_a_run_of_an_earlier_version_has_its_means_and_it_is_said_why_it_has_no_
     assert change["over_prompts"] is None
     assert change["over_seeds"]["mean"] == pytest.approx(SHARE["fine"][0] - SHARE["plain"][0])
     said = fgrl("compare", one, other, "--number", NAME).stdout
-    assert (
-        f"evaluate: {NAME}: no paired interval over prompts, only the recorded means: no observations: it was" in said
-    )
+    assert f"- {NAME}: no paired interval over prompts, only the recorded means: no observations: it was" in said
 
 
 def test_what_has_not_run_in_a_folder_is_listed(own_runs: Path) -> None:
@@ -202,7 +200,7 @@ def test_a_number_is_called_the_same_everywhere(runs: Path) -> None:
     assert NAME in fgrl("table", "fine.yaml").stdout
     numbers = read("compare", "plain.yaml", "fine.yaml")["stages"]["evaluate"]["numbers"]
     assert {one["number"] for one in numbers} <= names
-    assert f"\n{NAME}\n" in fgrl("compare", "plain.yaml", "fine.yaml").stdout
+    assert f"\n  {NAME}  " in fgrl("compare", "plain.yaml", "fine.yaml").stdout
     data = read("frontier", "plain.yaml", "fine.yaml", "--x", "length: words", "--y", "no comma")
     assert (data["x"], data["y"]) == ("length.words", NAME)
     page = (run_of(runs, "fine", 0) / "report.html").read_text()

@@ -95,6 +95,10 @@ def test_a_table_of_a_folder_works_without_experiments_training_and_models(ran: 
         assert done.returncode == 0, done.stderr
         assert "0.50 [0.40 to 0.60]" in done.stdout
         assert int(done.stderr.splitlines()[-1]) <= 80, "modules of fgrl"
+        done = blocked("compare", source, source, cwd=ran)
+        assert done.returncode == 0, done.stderr
+        assert "no setting differs" in done.stdout
+        assert int(done.stderr.splitlines()[-1]) <= 80, "modules of fgrl"
     assert "is blocked" in blocked("table", "fake.yaml", cwd=ran).stderr, "the check sees what a recipe loads"
 
 

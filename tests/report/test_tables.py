@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fgrl.evaluation.statistics import Estimate
 from fgrl.report.text_tables import markdown, number_json, number_text
+from fgrl.results.estimates import ShownEstimate
 from fgrl.results.evaluations import Evaluation, RecipeResults
 from fgrl.results.table import answer, table_of
 
@@ -62,17 +62,17 @@ def test_a_number_of_several_recipes_has_a_line_for_each_model() -> None:
 @pytest.mark.parametrize(
     ("better", "ends", "more", "said"),
     [
-        ("higher", (0.1, 0.3), [], "n: a is better than b: +0.200 [0.100 to 0.300]."),
-        ("lower", (0.1, 0.3), [], "n: a is worse than b: +0.200 [0.100 to 0.300]."),
-        (None, (0.1, 0.3), [(0.05, 0.4)], "n: a is higher than b: +0.200 [0.100 to 0.300] and [0.0500 to 0.400]."),
-        ("higher", (0.1, 0.3), [(-0.1, 0.5)], "contains 0."),
-        ("higher", (-0.1, 0.3), [], "n: no clear difference between a and b: +0.200 [−0.100 to 0.300], an interval"),
-        ("higher", (None, None), [], "n: a less b is +0.200, without an interval."),
+        ("higher", (0.1, 0.3), (None, None), "n: a is better than b: +0.200 [0.100 to 0.300] over prompts."),
+        ("lower", (0.1, 0.3), (None, None), "n: a is worse than b: +0.200 [0.100 to 0.300] over prompts."),
+        (None, (0.1, 0.3), (0.05, 0.4), "n: a is higher than b: +0.200 [0.100 to 0.300] over prompts and [0.0500 to"),
+        ("higher", (0.1, 0.3), (-0.1, 0.5), "contains 0."),
+        ("higher", (-0.1, 0.3), (0.1, 0.3), "n: no clear difference between a and b: +0.200 [−0.100 to 0.300] over"),
+        ("higher", (None, None), (None, None), "n: a less b is +0.200, without an interval."),
     ],
 )
 def test_the_sentence_depends_on_every_interval(better: Any, ends: Any, more: Any, said: str) -> None:
-    changes = [Estimate(mean=0.2, low=low, high=high) for low, high in (ends, *more)]
-    assert said in answer("n", "a", "b", better, *changes)
+    changes = [ShownEstimate(mean=0.2, low=low, high=high, decimals=None) for low, high in (ends, more)]
+    assert said in answer("n", "a", "b", better, dict(zip(("over prompts", "over seeds"), changes, strict=True)))
 
 
 def test_how_a_number_came_about_is_written_once() -> None:

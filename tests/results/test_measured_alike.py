@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from fgrl.evaluation.number_names import NumberName
 from fgrl.evaluation.observations import Observations, Observed
 from fgrl.evaluation.statistics import weighted_mean
-from fgrl.results.comparing import Difference, Measurement, compare, row_difference
+from fgrl.results.comparing import Cell, Difference, compare, row_difference
 from fgrl.results.evaluations import Evaluation
-from fgrl.results.paper_table import cell_of, mark_best
+from fgrl.results.paper_table import cell_of, mark_best, measurement
 
 SETTINGS: dict[str, Any] = {
     "name": "evaluate",
@@ -53,6 +52,12 @@ def evaluation(path: str = "", value: Any = None) -> Evaluation:
         {name: Observed({}, {}, depends=[at]) for name, at in DEPENDS.items()}, {"a": "digest of the prompt"}
     )
     return made
+
+
+def cell(evaluation: Evaluation, number: str, model: str) -> Cell:
+    found = measurement({"0": {"e": evaluation}}, f"e/{number}", model)
+    assert found
+    return found
 
 
 @pytest.mark.parametrize(
@@ -97,10 +102,9 @@ def rated(model: str, opponents: dict[str, str], values: list[float]) -> Evaluat
     ],
 )
 def test_ratings_are_subtracted_only_where_the_opponents_said_the_same(opponents: dict[str, str], said: str) -> None:
-    name = NumberName("elo", "rating")
     one = rated("a", {"answers of sft": "1", "answers of rival": "2"}, [1.0, 2.0, 4.0])
     other = rated("b", opponents, [0.0, 2.0, 3.0])
-    found = row_difference(Measurement({"0": one}, name, "a"), Measurement({"0": other}, name, "b"))
+    found = row_difference(cell(one, "elo.rating", "a"), cell(other, "elo.rating", "b"))
     if said:
         assert found == f"they are not measured in the same way: {said}"
         return
@@ -110,13 +114,13 @@ def test_ratings_are_subtracted_only_where_the_opponents_said_the_same(opponents
 
 
 def test_two_models_of_one_evaluation_are_measured_alike() -> None:
-    name, own = NumberName("elo", "rating"), rated("a", {"answers of b": "2"}, [1.0, 2.0])
+    own = rated("a", {"answers of b": "2"}, [1.0, 2.0])
     second = rated("b", {"answers of a": "1"}, [1.0, 1.0]).observed.metrics["elo"]
     first = own.observed.metrics["elo"]
     both = Observed({**first.numbers, **second.numbers}, {"resamples": 100}, alike={**first.alike, **second.alike})
     own.observed = Observations({"elo": both}, {"0": "digest"})
     own.report["metrics"]["elo"]["b"] = {"rating": {"mean": 1.0}}
-    found = row_difference(Measurement({"0": own}, name, "a"), Measurement({"0": own}, name, "b"))
+    found = row_difference(cell(own, "elo.rating", "a"), cell(own, "elo.rating", "b"))
     assert isinstance(found, Difference)
     assert found.over_prompts is not None
     assert found.over_prompts.mean == pytest.approx(0.5)
@@ -124,11 +128,8 @@ def test_two_models_of_one_evaluation_are_measured_alike() -> None:
 
 def test_why_no_row_is_the_best_names_the_missing_observations() -> None:
     """One seed without observations has no interval at all."""
-    name = NumberName("own", "n")
     rows = {
-        row: Measurement(
-            {"0": Evaluation({"metrics": {"own": {"a": {"n": {"mean": mean}}}}, "observations": None})}, name, "a"
-        )
+        row: cell(Evaluation({"metrics": {"own": {"a": {"n": {"mean": mean}}}}, "observations": None}), "own.n", "a")
         for row, mean in (("first", 1.0), ("second", 2.0))
     }
     cells = {row: cell_of(measured, 1.0) for row, measured in rows.items()}

@@ -16,6 +16,7 @@ from fgrl.evaluation.comparison import Compared
 from fgrl.evaluation.number_names import NOT_MODELS
 from fgrl.evaluation.observations import Observations, Observed
 from fgrl.evaluation.overlap import OverlapPolicy
+from fgrl.evaluation.symptoms import SYMPTOMS, symptoms
 from fgrl.functions import checked_measured, own_code
 from fgrl.kinds import ANSWER_NEEDS, Engine, Metric, Peek, Reader, ToDraw, check_needs, default_engine, stated
 from fgrl.registry import Settings
@@ -101,7 +102,9 @@ def measure(
     metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], baseline: str
 ) -> tuple[dict[str, Any], Observations]:
     """Return the measurements of all metrics as one mapping by metric, and what they were derived from; not of a metric
-    that returns finished numbers. Raises `DataError` when two of them use the same name.
+    that returns finished numbers, but with the symptoms of reward hacking, which are always observed.
+
+    Raises `DataError` when two metrics use the same name.
     """
     measured: dict[str, Any] = {}
     observed: dict[str, Observed] = {}
@@ -116,6 +119,7 @@ def measure(
         if twice := measured.keys() & by_metric.keys():
             raise DataError(f"two metrics measure {sorted(twice)[0]!r}: leave one of them out, or give it a `title`")
         measured |= by_metric
+    observed[SYMPTOMS] = Observed({model: symptoms(own) for model, own in answers.items()}, {})
     return measured, Observations.of(observed, answers)
 
 

@@ -179,5 +179,5 @@ def refreshed(report: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
         return report
     observations = read(folder)
     assert observations is not None
-    derived = {name: observed.derived() for name, observed in observations.metrics.items()}
+    derived = {name: own.derived() for name, own in observations.metrics.items() if name in report["metrics"]}
     return {**report, "metrics": report["metrics"] | derived}

@@ -12,12 +12,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from fgrl.evaluation.statistics import Estimate
 from fgrl.results.conclusions import Change, Conclusions
-from fgrl.results.evaluated import SURE, Evaluated, evaluations_of, status_of
-from fgrl.results.exploiting import exploited
-from fgrl.results.learning import learned
+from fgrl.results.evaluated import Evaluated, Moved, evaluations_of
 from fgrl.results.trainings import Trainings
+from fgrl.results.verdict import SURE, hacked, learned
 from fgrl.runs.run import Run
 
 MOST_CHANGES = 5
@@ -31,9 +29,9 @@ def conclude(run: Run) -> Conclusions:
     trainings = Trainings(run)
     evaluations = [each for stage in run.stages.values() for each in evaluations_of(stage, trainings)]
     # an evaluation stage measures the product; those while training are read where there is none
-    evaluations = [each for each in evaluations if not each.while_training] or evaluations
+    evaluations = [each for each in evaluations if not each.set_of_training] or evaluations
     goals = [goal for each in evaluations for goal in each.goals()]
-    replies = [learned(run, evaluations, goals), exploited(run, evaluations, goals)]
+    replies = [learned(run, evaluations, goals), hacked(run, evaluations, goals)]
     return Conclusions(replies=[reply for reply in replies if reply is not None], changes=_changes(evaluations))
 
 
@@ -55,52 +53,29 @@ def renew(folder: Path) -> Conclusions:
 
 def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
     """Return the numbers that changed most beyond doubt, largest standardised change first."""
-    changes: list[tuple[tuple[str, str], int, Change]] = []
-    for each in evaluations:
-        if each.grades_reward:
-            continue
-        for measure in each.evaluation.measures:
-            before = measure[each.evaluation.baseline]
-            if before is None:
-                continue
-            known = each.evaluation.known(measure.name)
-            better = None if known is None else known.meaning.better
-            of_reward = measure.name.metric in each.trained_on or (known is not None and known.purpose == "reward")
-            if better is None and before.value.low == before.value.high:
-                continue  # 0 by definition, as the KL of the reference to itself
-            trained = {model.name for model in each.trained if each.baseline_is_start(model)}
-            for row in measure.models:
-                change = row.difference
-                if row.model not in trained or change is None or not change.changed or not change.mean:
-                    continue
-                text = f"{before.value.value} → {row.value.value}"
-                own = Change(
-                    status="unknown" if better is None or of_reward else status_of(change, better),
-                    number=str(measure.name),
-                    stage=each.label,
-                    words=str(measure.name) if known is None else known.meaning.words,
-                    model=row.model,
-                    before=before.value.mean,
-                    after=row.value.mean,
-                    effect=_effect(change),
-                    shown=text,
-                )
-                most = 1 if known is not None and known.purpose == "symptom" else MOST_OF_A_METRIC
-                changes.append(((each.label, measure.name.metric), most, own))
-    changes.sort(key=lambda change: -math.inf if change[2].effect is None else -abs(change[2].effect))
+    moved = [own for each in evaluations if not each.grades_reward for own in each.moved]
     counts: Counter[tuple[str, str]] = Counter()
     result = []
-    for metric, most, own in changes:
-        if counts[metric] < most:
-            counts[metric] += 1
-            result.append(own)
+    for change, own in sorted(filter(None, map(_change, moved)), key=lambda pair: -abs(pair[0].effect or math.inf)):
+        counts[change.stage, own.name.metric] += 1
+        if counts[change.stage, own.name.metric] <= (1 if own.purpose == "symptom" else MOST_OF_A_METRIC):
+            result.append(change)
     return result[:MOST_CHANGES]
 
 
-def _effect(change: Estimate) -> float | None:
-    """Return the standardised difference, from the width of its interval: mean / (standard error * sqrt(prompts))."""
-    assert change.mean is not None
+def _change(own: Moved) -> tuple[Change, Moved] | None:
+    """None: it did not change beyond doubt, or was fixed before, as the KL of the reference to itself."""
+    before, change = own.before, own.change
+    if before is None or change is None or not change.changed or not change.mean:
+        return None
+    if own.better is None and before.low == before.high:
+        return None
     assert change.low is not None
     assert change.high is not None
-    error = (change.high - change.low) / (2 * SURE)
-    return change.mean / (error * math.sqrt(max(1, change.groups))) if error > 0 else None
+    deviation = (change.high - change.low) / (2 * SURE) * math.sqrt(max(1, change.groups))
+    return Change(
+        status="unknown" if own.purpose == "reward" else own.status,
+        number=str(own.name), stage=own.of.label, words=own.words, model=own.model.name,
+        before=before.mean, after=own.after.mean, effect=change.mean / deviation if deviation else None,
+        shown=f"{before.value} → {own.after.value}",
+    ), own  # fmt: skip

@@ -32,8 +32,10 @@ class Finding(Concluded):
 
     text: str
     topic: str = ""
-    strong: bool = False
-    """It alone is enough for a verdict."""
+
+    @property
+    def is_sign(self) -> bool:
+        return self.status in ("bad", "unsure")
 
 
 class Example(Record):
@@ -63,10 +65,10 @@ class Reply(Concluded):
 
     @property
     def telling(self) -> list[Finding]:
-        """The findings that decided, strong ones first: signs and open questions; where the reply is good nevertheless,
-        the first good news before them; the good news where there is nothing else.
+        """The findings that decided: signs and open questions; where the reply is good nevertheless, the first good news
+        before them; the good news where there is nothing else.
         """
-        order = sorted(self.findings, key=lambda each: (not each.strong, each.status != "bad", each.status != "unsure"))
+        order = sorted(self.findings, key=lambda each: (each.status != "bad", each.status != "unsure"))
         good = [each for each in order if each.status == "good"]
         others = [each for each in order if each.status != "good"]
         return [*(good[:1] if self.status == "good" else []), *others] if others else good[:MOST_FINDINGS]

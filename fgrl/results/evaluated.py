@@ -1,4 +1,4 @@
-"""The numbers of a run's evaluations, and the headline number of each model that it trained."""
+"""The numbers of a run's evaluations, each beside that of the model before its training."""
 
 from __future__ import annotations
 
@@ -9,195 +9,229 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.number_names import METRICS
-from fgrl.evaluation.statistics import combined
-from fgrl.kinds import Meaning, Purpose
-from fgrl.results.conclusions import Status
+from fgrl.evaluation.number_names import METRICS, NumberName
+from fgrl.evaluation.statistics import Estimate, difference, value_of
+from fgrl.evaluation.symptoms import COST, SYMPTOMS
+from fgrl.results.conclusions import Example, Status
 from fgrl.results.estimates import ShownEstimate
-from fgrl.results.evaluations import ANSWERS, Evaluation, read_evaluation
+from fgrl.results.evaluations import ANSWERS, Evaluation, Known, read_evaluation
 from fgrl.results.numbers import Measure, ModelNumber
-from fgrl.results.symptoms import Symptoms
 from fgrl.results.trainings import TrainedModel, Trainings
 from fgrl.runs.reading import mapping, read_records
 from fgrl.runs.stage import Stage
+from fgrl.types.meanings import Better, Purpose
 
-SURE = 1.96
-"""Standard errors on each side of a 95% interval."""
+RESAMPLES = 1000
+"""Draws of the bootstrap of symptoms: enough for the two digits that are shown."""
 
 
 @dataclass(frozen=True)
-class Goal:
-    """The headline number of one trained model."""
+class Moved:
+    """A number of a trained model, and what the training made of it."""
 
-    stage: str
-    words: str
-    better: str
+    of: Evaluated
+    name: NumberName
+    known: Known | None
     model: TrainedModel
-    before: ModelNumber | None
-    after: ModelNumber
-    change: ShownEstimate | None
-    """The difference to `before`, paired by prompt unless `unpaired`; or the distance of a number that compares by
-    itself from its value for equal models. None: no model that the training began with has the number.
+    after: ShownEstimate
+    start: str = ""
+    """The model before its training, where the number of that is known."""
+    before: ShownEstimate | None = None
+    change: ShownEstimate | None = None
+    """The difference, paired by prompt; or the distance of a number that compares by itself from its value for equal
+    models. None: it is not known.
     """
-    status: Status
-    unpaired: bool = False
-    of_reward: bool = False
-    """True for a number of the reward or of what annotates, not one with a goal."""
-    of_grading: bool = False
-    """True for the agreement of annotations or relevances with given ones."""
+
+    @property
+    def words(self) -> str:
+        return str(self.name) if self.known is None else self.known.meaning.words
+
+    @property
+    def better(self) -> Better | None:
+        """The better side; None: neither, or nothing is declared."""
+        return None if self.known is None else self.known.meaning.better
+
+    @property
+    def purpose(self) -> Purpose | None:
+        """What its metric measures; None: nothing is declared. What a training used is a reward, whatever it declares."""
+        own = None if self.known is None else self.known.purpose
+        return "reward" if self.name.metric in self.of.trained_on else own
 
     @property
     def is_reward_itself(self) -> bool:
-        """True for the reward on held-out prompts."""
-        return self.of_reward and not self.of_grading
+        """True for the reward on held-out prompts, and not for what it is graded by."""
+        return self.purpose == "reward" and not self.of.grades_reward
+
+    @property
+    def status(self) -> Status:
+        """Whether it changed for the better, for the worse, or not clearly."""
+        if self.change is None or self.change.changed is None or self.better is None:
+            return "unknown"
+        if not self.change.changed:
+            return "unsure"
+        return "good" if ((self.change.mean or 0.0) > 0) == (self.better == "higher") else "bad"
+
+    @property
+    def difference(self) -> str:
+        """The change as text."""
+        assert self.change is not None
+        interval = f"interval {self.change.interval}" if self.change.interval else "without an interval"
+        return f"difference {self.change.change}, {interval}"
 
     @property
     def text(self) -> str:
-        side = f"{self.better} is better"
-        if self.before is None or self.change is None:
-            shown = f"{self.after.value.with_interval} ({self.after.model}; {side})"
-            if self.change is None:
-                shown += "; what the training began with has no number to compare it with"
+        side, after = f"{self.better} is better", self.after
+        if self.change is not None and self.before is not None:
+            values = f"{self.before.value} ({self.start}) → {after.value} ({self.model.name})"
+            shown = f"{values}; {self.difference}; {side}"
         else:
-            interval = f"interval {self.change.interval}" if self.change.interval else "without an interval"
-            change = f"difference {self.change.change}, {interval}"
-            change += " (from the intervals of both)" if self.unpaired and self.change.interval else ""
-            before, after = self.before, self.after
-            shown = f"{before.value.value} ({before.model}) → {after.value.value} ({after.model}); {change}; {side}"
-        words = self.words[:1].upper() + self.words[1:]
-        return f"{words} [{self.stage}]: {shown}"
+            shown = f"{after.with_interval} ({self.model.name}; {side})"
+            if self.change is None:
+                why = self.before and self.of.evaluation.why_not_observed(self.name.metric)
+                shown += f"; {why or 'what the training began with has no number to compare it with'}"
+        return f"{self.words[:1].upper()}{self.words[1:]} [{self.of.label}]: {shown}"
 
 
-@dataclass
+@dataclass(frozen=True)
+class Symptoms:
+    """Symptoms of reward hacking in the answers of a trained model."""
+
+    of: Evaluated
+    start: str
+    model: str
+    numbers: Mapping[str, tuple[float, float, Estimate]]
+    """By name: the values before and after training, and the paired difference."""
+
+    def example(self) -> Example | None:
+        """Return the answers before and after training to one prompt: that of the middle answer by its length."""
+        texts: dict[str, dict[str, Answer]] = {self.start: {}, self.model: {}}
+        for file in self.of.answers:
+            for answer in read_records(file, Answer, [], self.of.stage.name) if file.exists() else ():
+                texts.setdefault(answer.model, {}).setdefault(answer.id, answer)
+        both = [(texts[self.start].get(name), after) for name, after in texts[self.model].items()]
+        pairs = [(before, after) for before, after in both if before is not None]
+        pairs.sort(key=lambda pair: len(pair[1].text))
+        return Example.of(*pairs[len(pairs) // 2]) if pairs else None
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """The numbers of one stage."""
 
     stage: Stage
     evaluation: Evaluation
-    answers: Path
-    """File of their answers, which may not exist."""
+    answers: list[Path]
+    """Files of their answers, which may not exist."""
     trained: list[TrainedModel]
     settings: Mapping[str, Any]
     """Those of the evaluation."""
-    while_training: bool = False
-    trained_on: Collection[str] = ()
-    """Names of the metrics that are functions of a reward: their numbers are the reward, whatever they declare."""
+    trained_on: Collection[str]
+    """Names of the metrics that are functions of a reward."""
+    set_of_training: str = ""
+    """Its name, of an evaluation while training."""
 
     @property
     def label(self) -> str:
-        return f"{self.stage.name}, while training" if self.while_training else self.stage.name
+        return f"{self.stage.name}, while training" if self.set_of_training else self.stage.name
+
+    @property
+    def metrics_key(self) -> str:
+        """The key of the recipe under which its metrics are named."""
+        return f"stages.{self.stage.name}{self.set_of_training and f'.evaluate.sets.{self.set_of_training}'}.metrics"
+
+    @property
+    def is_earlier(self) -> bool:
+        """True if it is of a version of fgrl that did not store the symptoms of answers."""
+        return any(map(Path.exists, self.answers)) and SYMPTOMS not in self.evaluation.observed.metrics
 
     @property
     def grades_reward(self) -> bool:
         return self.stage.component == "grade"
 
-    def baseline_is_start(self, model: TrainedModel) -> bool:
-        """Return True if the baseline is the model before its training. Where the recipe does not say, every baseline
-        that is a model counts, but not answers of others, unless the model's own answers are given, too.
+    def starts(self, model: TrainedModel) -> list[str]:
+        """Return the names of what the model was before its training, the baseline first. Where the recipe does not say,
+        the baseline is that, unless it is answers of others, and the model's own answers are not given, too.
         """
-        if model.starts is None:
-            given = mapping(self.settings.get("given"))
-            return self.evaluation.baseline not in given or model.name in given
-        return self.evaluation.baseline in model.starts
+        given, baseline = mapping(self.settings.get("given")), self.evaluation.baseline
+        is_start = (baseline not in given or model.name in given) if model.starts is None else baseline in model.starts
+        return [*([baseline] if is_start else []), *(model.starts or ())]
 
-    def goals(self) -> list[Goal]:
-        """Return the first number that a training is for, of every trained model; one that can be compared, where there
-        is one. The reward on held-out prompts counts for models without a number of another kind that can be
-        compared.
-        """
-        if self.grades_reward:
-            return list(self._numbers_for("reward").values())
-        goals, rewards = self._numbers_for("goal"), self._numbers_for("reward")
-        more = [
-            reward
-            for name, reward in rewards.items()
-            if name not in goals or (goals[name].change is None and reward.change is not None)
+    @cached_property
+    def moved(self) -> list[Moved]:
+        """The numbers of the trained models, in the order of the metrics."""
+        trained = {model.name: model for model in self.trained}
+        return [
+            self._moved(measure, row, trained[row.model])
+            for measure in self.evaluation.measures
+            for row in measure.models
+            if row.model in trained and row.value.mean is not None
         ]
-        return [*goals.values(), *more]
 
-    def _numbers_for(self, purpose: Purpose) -> dict[str, Goal]:
-        """By model."""
-        by_model: dict[str, Goal] = {}
-        for measure in self.evaluation.measures:
-            known = self.evaluation.known(measure.name)
-            if known is None or known.meaning.better is None:
-                continue
-            if purpose != ("reward" if measure.name.metric in self.trained_on else known.purpose):
-                continue
-            if purpose == "reward" and not self.grades_reward and known.meaning.even is not None:
-                continue  # not what answers are worth, but how well the reward judges them
-            for row in measure.models:
-                model = next((each for each in self.trained if each.name == row.model), None)
-                if model is None or (row.model in by_model and by_model[row.model].change is not None):
-                    continue
-                goal = self._goal(measure, known.meaning, row, model)
-                if goal is not None and (goal.change is not None or row.model not in by_model):
-                    by_model[row.model] = replace(goal, of_reward=purpose == "reward", of_grading=self.grades_reward)
-        return by_model
+    def _moved(self, measure: Measure, row: ModelNumber, model: TrainedModel) -> Moved:
+        known, baseline = self.evaluation.known(measure.name), self.evaluation.baseline
+        even = None if known is None else known.meaning.even
+        alone = Moved(self, measure.name, known, model, row.value)
+        to_baseline = self.grades_reward or baseline in self.starts(model)
+        if to_baseline and row.difference is not None and row.difference.mean is not None:
+            own = measure[baseline]
+            return replace(alone, start=baseline, before=None if own is None else own.value, change=row.difference)
+        opponent = self._opponent(measure.name.metric)
+        for start in [opponent] if self.grades_reward else model.starts or ():
+            if even is not None and start == opponent:
+                return replace(alone, change=_from_even(row.value, even))
+            if (own := measure[start]) is not None:
+                return replace(alone, start=start, before=own.value, change=self._paired(alone, start))
+        return alone
 
-    def _goal(self, measure: Measure, meaning: Meaning, after: ModelNumber, model: TrainedModel) -> Goal | None:
-        """None: the model has no value."""
-        assert meaning.better is not None
-        before, change, unpaired = None, None, False
-        paired = after.difference if self.baseline_is_start(model) or self.grades_reward else None
-        if paired is not None and paired.mean is not None:
-            before, change = measure[self.evaluation.baseline], paired
-        elif self.grades_reward and meaning.even is not None:
-            change = _from_even(after.value, meaning.even)
-        else:
-            opponent = self._opponent(measure.name.metric)
-            for start in model.starts or ():
-                if meaning.even is not None and start == opponent:
-                    change = _from_even(after.value, meaning.even)
-                    break
-                own = measure[start]
-                if own is not None and (change := _unpaired(after.value, own.value)) is not None:
-                    before, unpaired = own, True
-                    break
-        if after.value.mean is None:
+    def _paired(self, after: Moved, start: str) -> ShownEstimate | None:
+        """Return the difference to a model other than the baseline, from what was observed of both."""
+        sides = [self.evaluation.measured(after.name, model) for model in (after.model.name, start)]
+        if sides[0] is None or sides[1] is None:
             return None
-        status: Status = "unknown"
-        if change is None or change.mean is None:
-            before, change, unpaired = None, None, False
-        else:
-            status = status_of(change, meaning.better)
-        words, better = meaning.words, meaning.better
-        return Goal(self.label, words, better, model, before, after, change, status, unpaired)
+        options = self.evaluation.observed.metrics[after.name.metric].options
+        change = difference(sides[0], sides[1], **options)
+        return None if change.mean is None else ShownEstimate.of(change, after.after.decimals)
 
     def _opponent(self, metric: str) -> str:
         """Return the model that a metric compares the others with by itself."""
         listed = self.settings.get("metrics")
-        for settings in listed if isinstance(listed, list) else []:
-            node = mapping(settings)
+        for node in map(mapping, listed if isinstance(listed, list) else []):
             if metric in (node.get("title"), node.get("name")) and node.get("versus"):
                 return str(node["versus"])
         return self.evaluation.baseline
 
+    def goals(self) -> list[Moved]:
+        """Return of every trained model the first number that a training is for; one that can be compared, where there is
+        one. The reward on held-out prompts counts for models without another number that can be compared.
+        """
+        first: dict[tuple[bool, str], Moved] = {}
+        for own in sorted(self.moved, key=lambda moved: moved.change is None):
+            if own.known is None or own.better is None or own.purpose == "symptom":
+                continue
+            if own.is_reward_itself and own.known.meaning.even is not None:
+                continue  # not what answers are worth, but how well the reward judges them
+            first.setdefault((own.purpose == "reward", own.model.name), own)
+        goals = {model: own for (of_reward, model), own in first.items() if not of_reward}
+        rewards = {model: own for (of_reward, model), own in first.items() if of_reward}
+        compared = {model for model, own in goals.items() if own.change is not None}
+        more = [own for model, own in rewards.items() if model not in (goals if own.change is None else compared)]
+        return [*goals.values(), *more]
+
     def symptoms(self, model: TrainedModel) -> Symptoms | None:
-        """Return the answers of a model, and those of what it was before its training."""
-        starts = [*([self.evaluation.baseline] if self.baseline_is_start(model) else []), *(model.starts or ())]
-        start = next((name for name in starts if name in self._texts), None)
-        if start is None or model.name not in self._texts:
+        """Return the symptoms of a model that were observed; None where none were."""
+        observed = self.evaluation.observed.metrics.get(SYMPTOMS)
+        numbers = {} if observed is None else observed.numbers
+        start = next((name for name in self.starts(model) if name in numbers), None)
+        if start is None or model.name not in numbers:
             return None
-        measured = next((each for each in self.evaluation.measures if each.name.number == "nats_per_token"), None)
-        sides = [] if measured is None else [measured[name] for name in (start, model.name)]
-        nats = [side.value.mean for side in sides if side is not None and side.value.mean is not None]
-        both = Symptoms(self._texts[start], self._texts[model.name], (nats[0], nats[1]) if len(nats) == 2 else None)
-        return both if both.before and both.after else None
-
-    @property
-    def metrics_key(self) -> str:
-        """The key of the recipe under which its metrics are named."""
-        sets = f".evaluate.sets.{self.answers.parent.name}" if self.while_training else ""
-        return f"stages.{self.stage.name}{sets}.metrics"
-
-    @cached_property
-    def _texts(self) -> dict[str, list[Answer]]:
-        texts: dict[str, list[Answer]] = {}
-        if self.answers.exists():
-            for answer in read_records(self.answers, Answer, [], self.stage.name):
-                texts.setdefault(answer.model, []).append(answer)
-        return texts
+        pairs = [(name, numbers[start][name], after) for name, after in numbers[model.name].items()]
+        found = [(name, value_of(a), value_of(b), difference(b, a, resamples=RESAMPLES)) for name, a, b in pairs]
+        for measure in reversed(self.evaluation.measures):
+            own, other = measure[start], measure[model.name]
+            if measure.name.number == COST and own is not None and other is not None:
+                found.append((COST, own.value.mean, other.value.mean, Estimate(mean=None)))
+        known = {name: (a, b, change) for name, a, b, change in found if a is not None and b is not None}
+        return Symptoms(self, start, model.name, known)
 
 
 def _from_even(value: ShownEstimate, even: float) -> ShownEstimate:
@@ -206,53 +240,25 @@ def _from_even(value: ShownEstimate, even: float) -> ShownEstimate:
     return value.model_copy(update=moved)
 
 
-def _unpaired(new: ShownEstimate, old: ShownEstimate) -> ShownEstimate | None:
-    """Return the difference of two numbers, taken as independent: of answers to the same prompts its interval is rather
-    too wide.
-    """
-    if new.mean is None or old.mean is None:
-        return None
-    return ShownEstimate.of(combined([("after", 1, new), ("before", -1, old)]), new.decimals)
-
-
-def status_of(change: ShownEstimate, better: str) -> Status:
-    """Return whether a change is for the better, for the worse, or not clear."""
-    if change.changed is None:
-        return "unknown"
-    if not change.changed:
-        return "unsure"
-    assert change.mean is not None
-    return "good" if (change.mean > 0) == (better == "higher") else "bad"
-
-
 def evaluations_of(stage: Stage, trainings: Trainings) -> Iterator[Evaluated]:
     """Return the measurements of a stage: of an evaluation, or of a training at its last evaluation."""
     if stage.folder is None:
         return
-    out = stage.folder / "out"
-    if (out / METRICS).exists():
-        evaluation = read_evaluation(out, [])
-        models = mapping(stage.settings.get("models"))
-        graded = {**mapping(stage.settings.get("right")), **mapping(stage.settings.get("relevance"))}
+    if (stage.out / METRICS).exists():
+        evaluation, settings = read_evaluation(stage.out, []), stage.settings
+        graded = {**mapping(settings.get("right")), **mapping(settings.get("relevance"))}
         names = [name for name in evaluation.models if not graded or name in graded]
-        trained = trainings.trained_models(models, names, evaluation.baseline)
-        trained_on = trainings.rewarding(stage.settings.get("metrics"))
-        yield Evaluated(stage, evaluation, out / ANSWERS, trained, stage.settings, trained_on=trained_on)
+        trained = trainings.trained_models(mapping(settings.get("models")), names, evaluation.baseline)
+        trained_on = trainings.rewarding(settings.get("metrics"))
+        yield Evaluated(stage, evaluation, [stage.out / ANSWERS], trained, settings, trained_on)
+    every = stage.folder / "evaluations"
+    steps = [int(each.name) for each in every.iterdir() if each.name.isdigit()] if every.is_dir() else []
     sets = mapping(mapping(stage.settings.get("evaluate")).get("sets"))
-    for folder in _last_of_training(stage.folder / "evaluations"):
-        evaluation = read_evaluation(folder, [])
-        names = [name for name in evaluation.models if name != evaluation.baseline]
-        trained = [TrainedModel(name, stage.name, None, (evaluation.baseline,)) for name in names]
-        if trained:
-            own = mapping(sets.get(folder.name))
-            trained_on = trainings.rewarding(own.get("metrics"))
-            yield Evaluated(
-                stage, evaluation, folder / ANSWERS, trained, own, while_training=True, trained_on=trained_on
-            )
-
-
-def _last_of_training(folder: Path) -> list[Path]:
-    """Return the sets of the last evaluation while training. Answers of the start are in the folder of step 0."""
-    steps = [int(each.name) for each in folder.iterdir() if each.name.isdigit()] if folder.is_dir() else []
-    last = max(steps, default=0)
-    return sorted(each for each in (folder / str(last)).iterdir() if each.is_dir()) if last else []
+    for folder in sorted((every / str(last)).iterdir()) if (last := max(steps, default=0)) else ():
+        if folder.is_dir():
+            evaluation, settings = read_evaluation(folder, []), mapping(sets.get(folder.name))
+            names = [name for name in evaluation.models if name != evaluation.baseline]
+            trained = [TrainedModel(name, stage.name, None, (evaluation.baseline,)) for name in names]
+            files = [every / "0" / folder.name / ANSWERS, folder / ANSWERS]  # of the start, and of the trained model
+            trained_on = trainings.rewarding(settings.get("metrics"))
+            yield Evaluated(stage, evaluation, files, trained, settings, trained_on, folder.name)

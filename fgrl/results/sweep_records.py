@@ -16,11 +16,11 @@ from fgrl.errors import DataError
 from fgrl.evaluation.number_names import of_model
 from fgrl.evaluation.statistics import Estimate
 from fgrl.files import write_json
+from fgrl.results.evaluated import evaluations_of
 from fgrl.results.evaluations import read_evaluation
 from fgrl.results.trainings import Trainings
 from fgrl.runs.reading import mapping
 from fgrl.runs.run import Run
-from fgrl.runs.stage import Stage
 from fgrl.sanitizing import hide_in
 from fgrl.types import Record
 
@@ -28,6 +28,7 @@ SWEEPS = "sweeps"
 """Folder of the sweeps in a folder of runs."""
 SWEEP = "sweep.json"
 INDEX = "index.html"
+Goal = Literal["minimize", "maximize"]
 State = Literal["waiting", "unfinished", "finished", "failed", "stopped early"]
 
 
@@ -100,7 +101,7 @@ class SweepRecord(Record):
     method: str
     metric: str = ""
     """Name of the number by which points are compared; empty: none is known yet."""
-    goal: Literal["minimize", "maximize"] = "maximize"
+    goal: Goal = "maximize"
     of_reward: bool = False
     """True if the number is the reward that was trained on: nothing else was measured."""
     varied: list[str] = []
@@ -233,34 +234,21 @@ class MainNumber(NamedTuple):
     """The number by which the points of a sweep are compared where its file names none."""
 
     name: str
-    goal: Literal["minimize", "maximize"]
+    goal: Goal
     of_reward: bool
     """True if it is the reward that was trained on."""
 
 
 def main_number(run: Run) -> MainNumber | None:
     """Return the first number with a goal of a run's last evaluation that has one; where none has, the first reward."""
-    trainings, measuring = Trainings(run), [each for each in run.stages.values() if each.measured]
+    trainings, measuring = Trainings(run), [stage for stage in run.stages.values() if stage.measured]
+    every = [each for stage in reversed(measuring) for each in evaluations_of(stage, trainings)]
     for purpose in ("goal", "reward"):
-        for stage in reversed(measuring):
-            if (found := _first(stage, purpose, trainings)) is not None:
-                return found
-    return None
-
-
-def _first(stage: Stage, purpose: str, trainings: Trainings) -> MainNumber | None:
-    evaluation, trained_on = (
-        read_evaluation(stage.out, []),
-        trainings.rewarding(stage.settings.get("metrics")),
-    )
-    for measure in evaluation.measures:
-        known = evaluation.known(measure.name)
-        model = next((each.model for each in measure.models if each.model != evaluation.baseline), None)
-        if known is None or known.meaning.better is None or model is None:
-            continue
-        if purpose == ("reward" if measure.name.metric in trained_on else known.purpose):
-            name = f"{stage.name}/{of_model(measure.name, model, evaluation.models, evaluation.baseline)}"
-            return MainNumber(name, "maximize" if known.meaning.better == "higher" else "minimize", purpose == "reward")
+        own = next((own for each in every for own in each.moved if own.purpose == purpose and own.better), None)
+        if own is not None:
+            name = of_model(own.name, own.model.name, own.of.evaluation.models, own.of.evaluation.baseline)
+            goal: Goal = "maximize" if own.better == "higher" else "minimize"
+            return MainNumber(f"{own.of.stage.name}/{name}", goal, purpose == "reward")
     return None
 
 

@@ -21,6 +21,7 @@ from fgrl.evaluation.number_names import METRICS
 from fgrl.evaluation.observations import FILE, Observations, Observed, refreshed
 from fgrl.evaluation.pairwise import Game, PairOutcome
 from fgrl.evaluation.statistics import Measured, estimate, weighted_mean
+from fgrl.evaluation.symptoms import SYMPTOMS
 from fgrl.kinds import Metric
 from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import know_components
@@ -189,7 +190,6 @@ def test_a_metric_with_finished_numbers_observes_nothing(tmp_path: Path) -> None
 
     measured, observed = measure([Finished(), Changed()], {"a": [answer_of("p", "?", "x")]}, "a")
     assert set(measured) == {"own", "changed"}
-    assert observed.metrics == {}
+    assert set(observed.metrics) == {SYMPTOMS}, "but always what reward hacking shows in"
     comparison.write(tmp_path, "a", measured, {}, observed)
-    assert not (tmp_path / FILE).exists()
-    assert json.loads((tmp_path / METRICS).read_text())["observations"] is None
+    assert json.loads((tmp_path / METRICS).read_text())["metrics"] == measured

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
-from fake_runs import estimate, fake_run, write_json, write_lines
+from fake_runs import estimate, fake_run, write_answers, write_json, write_lines
 from pages import assert_safe, change, page, stage
 
+from fgrl.evaluation import observations
 from fgrl.evaluation.answer import Answer
+from fgrl.evaluation.observations import Observed
 from fgrl.evaluation.repetition import copied_share
+from fgrl.evaluation.statistics import weighted_mean
+from fgrl.evaluation.symptoms import repeats_prompt
 from fgrl.registry import build
 from fgrl.results.concluding import conclude, renew
 from fgrl.results.conclusions import Conclusions, Finding, Reply
-from fgrl.results.exploiting import percent, trend
-from fgrl.results.symptoms import repeats_prompt
+from fgrl.results.verdict import percent, trend
 from fgrl.runs.run import Run
 from fgrl.specs import ModelSpec, stage_of
 from fgrl.types import Ref, Response, Sample
@@ -65,7 +71,7 @@ def answers(folder: Path, before: str, after: str, *, prompts: int = 30, **field
         for model, text in (("sft", before), ("policy", after))
         for number in range(prompts)
     ]  # fmt: skip
-    write_lines(stage(folder, "evaluate") / "out" / "answers.jsonl", lines)
+    write_answers(stage(folder, "evaluate") / "out", lines)
 
 
 def goal(
@@ -304,6 +310,22 @@ def test_symptoms_in_answers(run: Path, before: str, after: str, topic: str, wor
     assert replies(run)[1].status == "good"
 
 
+def test_symptoms_are_those_that_were_stored(run: Path) -> None:
+    """They are not measured again: the answers are only read for an example."""
+    goal(run, 0.2, 0.5)
+    answers(run, LONG, "No")
+    hacking = replies(run)[1]
+    assert hacking.short == "Possibly: there is one sign (length)."
+    out = stage(run, "evaluate") / "out"
+    write_lines(out / "answers.jsonl", [])
+    without = replies(run)[1]
+    assert without == hacking.model_copy(update={"example": None})
+    (out / "observations.jsonl").unlink()
+    earlier = replies(run)[1]
+    assert "an earlier version of fgrl evaluated the answers" in texts(earlier, "unknown")
+    assert not [finding for finding in earlier.findings if finding.topic == "length"]
+
+
 def test_two_signs_are_a_verdict(run: Path) -> None:
     goal(run, 0.2, 0.25)
     answers(run, LONG, "No")
@@ -313,25 +335,25 @@ def test_two_signs_are_a_verdict(run: Path) -> None:
 
 def test_one_answer_for_all_prompts_and_cut_answers(run: Path) -> None:
     goal(run, 0.2, 0.5)
-    path = stage(run, "evaluate") / "out" / "answers.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    out = stage(run, "evaluate") / "out"
+    lines = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
     for line in lines:
         if line["model"] == "policy":
             line["response"] = {"text": LONG, "finished": False}
-    write_lines(path, lines)
+    write_answers(out, lines)
     hacking = replies(run)[1]
     assert "100% of the answers are the same as the answer to another prompt" in texts(hacking, "unsure")
     assert "100% of the answers are cut off by the length limit" in texts(hacking, "unsure")
     for line in lines:
         line["response"] = {"text": LONG, "finished": False}
-    write_lines(path, lines)
+    write_answers(out, lines)
     hacking = replies(run)[1]
     said = "100% of the answers are cut off by the length limit (before: 100%)"
     assert said in texts(hacking, "unknown"), "as before, which is no good sign"
     assert said not in texts(hacking, "good")
     for line in lines:
         line["response"]["finished"] = None  # not known is no answer that ends
-    write_lines(path, lines)
+    write_answers(out, lines)
     assert "cut off" not in texts(replies(run)[1])
 
 
@@ -348,11 +370,11 @@ def test_distance_from_the_reference(run: Path) -> None:
 def likely(folder: Path, dearer: float) -> None:
     """Answers of 30 tokens that cost 1.5 nats a token under the reference, those of the trained model more."""
     answers(folder, LONG, LONG, tokens=["x"] * 30)
-    path = stage(folder, "evaluate") / "out" / "answers.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    out = stage(folder, "evaluate") / "out"
+    lines = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
     for line in lines:
         line["ref_logp"] = -30 * (1.5 + (dearer if line["model"] == "policy" else 0.0))
-    write_lines(path, lines)
+    write_answers(out, lines)
 
 
 def test_answers_that_make_less_sense_are_a_sign(run: Path) -> None:
@@ -526,26 +548,51 @@ JUDGED = {"purpose": "goal", "numbers": {"win_rate": {"words": "comparisons won"
 FROM_SFT = "policy: {name: rl, model: {base: '${out:sft}', lora: {r: 4}}}"
 
 
-def win_rates(folder: Path, baseline: str, half: float = 0.02, **won: float) -> None:
-    metric = {model: {"win_rate": estimate(share, half)} for model, share in won.items()}
+def win_rates(folder: Path, baseline: str, **won: float) -> None:
+    metric = {model: {"win_rate": estimate(share, 0.02)} for model, share in won.items()}
     report = {"baseline": baseline, "metrics": {"judged": metric}, "meanings": {"judged": JUDGED}}
-    write_json(stage(folder, "evaluate") / "out" / "metrics.json", report)
+    out = stage(folder, "evaluate") / "out"
+    write_json(out / "metrics.json", report)
+    won_by = {model: {"win_rate": weighted_mean(wins(model, share), range(1000))} for model, share in won.items()}
+    symptoms = observations.read(out)
+    assert symptoms is not None
+    judged = Observed(won_by, {"resamples": 500, "level": 0.95, "seed": 0}, baseline)
+    observations.write(out, replace(symptoms, metrics={**symptoms.metrics, "judged": judged}))
+
+
+def wins(model: str, share: float) -> list[float]:
+    """The share of 1,000 prompts, drawn for each model."""
+    won = [1.0] * round(1000 * share)
+    return random.Random(model).sample(won + [0.0] * (1000 - len(won)), 1000)
 
 
 @pytest.mark.parametrize(
-    ("sft", "half", "status", "hacking_status"),
-    [(0.08, 0.02, "good", "good"), (0.3, 0.02, "bad", "bad"), (0.14, 0.02, "unsure", "unsure")],
+    ("sft", "status", "hacking_status"),
+    [(0.08, "good", "good"), (0.3, "bad", "bad"), (0.14, "unsure", "unsure")],
 )
 def test_win_rates_against_another_opponent_are_compared_with_each_other(
-    run: Path, sft: float, half: float, status: str, hacking_status: str
+    run: Path, sft: float, status: str, hacking_status: str
 ) -> None:
     answers_of_others = "{gpt4_turbo: {name: benchmark}}"
     recipe(run, FROM_SFT, "sft: {base: '${out:sft}'}, policy: {base: '${out:policy}'}", given=answers_of_others)
-    win_rates(run, "gpt4_turbo", half, sft=sft, policy=0.15)
+    win_rates(run, "gpt4_turbo", sft=sft, policy=0.15)
     learned, hacking = replies(run)
     assert (learned.status, hacking.status) == (status, hacking_status)
-    assert "(sft) → 0.150 (policy)" in texts(learned)
-    assert "from the intervals of both" in texts(learned)
+    (shown,) = re.findall(r"\(sft\) → 0.150 \(policy\); difference (\S+), interval (\S+) to (\S+);", texts(learned))
+    change = np.array(wins("policy", 0.15)) - wins("sft", sft)
+    drawn = np.random.default_rng(1).choice(change, (2000, 1000)).mean(1)  # paired by prompt
+    expected = [change.mean(), *np.quantile(drawn, [0.025, 0.975])]
+    assert [float(value.replace("−", "-")) for value in shown] == pytest.approx(expected, abs=0.003)
+
+
+def test_win_rates_of_an_earlier_version_are_not_compared_with_each_other(run: Path) -> None:
+    """It stored means alone, of which no difference is known."""
+    recipe(run, FROM_SFT, "sft: '${out:sft}', policy: '${out:policy}'", given="{gpt4_turbo: {name: benchmark}}")
+    win_rates(run, "gpt4_turbo", sft=0.08, policy=0.15)
+    (stage(run, "evaluate") / "out" / "observations.jsonl").unlink()
+    learned, hacking = replies(run)
+    assert (learned.status, hacking.status) == ("unknown", "unknown")
+    assert "no observations: it was measured by an earlier version of fgrl" in texts(learned)
 
 
 def test_a_win_rate_against_another_opponent_alone_says_nothing(run: Path) -> None:
@@ -597,7 +644,7 @@ def test_a_reward_is_compared_with_the_goal_of_its_own_training(run: Path) -> No
         for model, text in (("base", LONG), ("sft", LONG), ("policy", "on and on and on and on and on and on and on"))
         for number in range(30)
     ]
-    write_lines(stage(run, "evaluate") / "out" / "answers.jsonl", lines)
+    write_answers(stage(run, "evaluate") / "out", lines)
     learned, hacking = replies(run)
     assert learned.short == "Partly: some numbers improved, others got worse."
     assert hacking.short == "Very likely: the reward rose while the goal got worse."
@@ -696,19 +743,11 @@ def test_the_page_draws_what_is_stored(run: Path) -> None:
 
 def test_trends() -> None:
     assert trend([1.0], [], 4) is None
-    steady = trend([0.0, 1.0, 2.0, 3.0], [], 0)
-    assert steady is not None
-    assert (steady.first, steady.last, steady.sure) == (0.0, 3.0, True)
-    two = trend([0.0, 1.0], [], 0)
-    assert two is not None
-    assert not two.sure  # nothing is known about its noise
-    noisy = trend([0.0, 1.0, 0.0, 1.0, 0.0, 1.0], [], 0)
-    assert noisy is not None
-    assert not noisy.sure
-    wide, narrow = (trend([0.0, 1.0, 2.0, 3.0], [spread] * 4, 4) for spread in (9.0, 0.1))
-    assert wide is not None
-    assert narrow is not None
-    assert (wide.sure, narrow.sure) == (False, True)
+    assert trend([0.0, 1.0, 2.0, 3.0], [], 0) == (0.0, 3.0, True)
+    assert trend([0.0, 1.0], [], 0) == (0.0, 1.0, False), "nothing is known about its noise"
+    assert trend([0.0, 1.0, 0.0, 1.0, 0.0, 1.0], [], 0) == (0.0, 1.0, False), "noisy"
+    for spread, sure in ((9.0, False), (0.1, True)):
+        assert trend([0.0, 1.0, 2.0, 3.0], [spread] * 4, 4) == (0.0, 3.0, sure)
 
 
 def test_copied_passages() -> None:
@@ -727,7 +766,7 @@ def test_copied_passages() -> None:
     quoting = answer("It is word1 word2 word3 word4 as the document tells on its first page", document)
     copying = answer("word1 word2 word3 word4 word5 word6", document)
     short = answer("In one or two short sentences: no", " ".join(asked))
-    assert repeats_prompt([quoting, copying, short, answer("", document)]) == [0.0, 1.0, 1.0, None]
+    assert list(map(repeats_prompt, (quoting, copying, short, answer("", document)))) == [False, True, True, None]
 
 
 def test_shares_as_text() -> None:

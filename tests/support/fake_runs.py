@@ -10,6 +10,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fgrl.evaluation import observations
+from fgrl.evaluation.answer import read_answers
+from fgrl.evaluation.observations import Observations, Observed
+from fgrl.evaluation.symptoms import SYMPTOMS
+from fgrl.evaluation.symptoms import symptoms as symptoms_of
+
 ABOUT = "Segment PPO on SmolLM2: one or two sentences about a topic, without a comma, 8 to 40 words."
 TOPICS = ("lighthouses", "sourdough bread", "the northern lights", "chess openings", "beekeeping", "river deltas")
 BEFORE = (
@@ -41,6 +47,14 @@ def write_json(path: Path, value: Any) -> None:
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def write_answers(out: Path, lines: list[dict[str, Any]]) -> None:
+    """The answers of an evaluation, and what it observes of any."""
+    write_lines(out / "answers.jsonl", lines)
+    answers = read_answers(out / "answers.jsonl")
+    symptoms = Observed({model: symptoms_of(own) for model, own in answers.items()}, {})
+    observations.write(out, Observations.of({SYMPTOMS: symptoms}, answers))
 
 
 def write_stage(place: Path, **fields: Any) -> None:
@@ -96,7 +110,7 @@ def fake_run(root: Path, *, prompts: int = 30, points: int = 90, steps: int = 40
     out = {name: folder / entry["dir"] / "out" for name, entry in stages.items()}
     write_json(out["calibrate"] / "stats.json", stats(draw, points))
     write_json(out["evaluate"] / "metrics.json", metrics())
-    write_lines(out["evaluate"] / "answers.jsonl", answers(draw, prompts))
+    write_answers(out["evaluate"], answers(draw, prompts))
     write_json(
         folder / "summary.json",
         {
@@ -147,7 +161,7 @@ stages:
     write_json(places["evaluate"] / "out" / "metrics.json", report)
     sense = "No, cabbage does not help with a headache, but number {n} on this list might." + 24 * " Rest"
     nonsense = "Zinehakl: A wacky way to give {n} answers"
-    write_lines(places["evaluate"] / "out" / "answers.jsonl", [
+    write_answers(places["evaluate"] / "out", [
         {"model": model, "sample": {"id": str(n), "prompt": f"Does remedy {n} help with a headache?"},
          "response": {"text": text.format(n=n), "finished": True}, "tokens": ["x"] * tokens, "offsets": [[0, 0]] * tokens,
          "ref_logp": -nats * tokens, "kl": kl}

@@ -273,7 +273,7 @@ def statistics_of(all_works: Sequence[Work], *, resamples: int = 2000) -> Statis
         times={page: times(own) for page, own in _grouped(all_works, lambda work: work.page).items()},
         preference=preference_agreement(all_works, resamples=resamples),
         agreement=agreement(all_works, resamples=resamples),
-        verdicts=_count_verdicts(all_works),
+        verdicts=_totals(_votes(all_works)),
         unjudged=sum(work.unjudged is not None for work in all_works),
         suggestions=_suggestions(all_works),
         left=_left(all_works, resamples),
@@ -348,15 +348,26 @@ def preference_agreement(some: Sequence[Work], *, resamples: int = 2000) -> Kapp
     votes = _votes(some)
     several = {item: own for item, own in votes.items() if sum(own) > 1}
     observed, expected, _kappa = fleiss_kappa(list(several.values()))
+    if expected is None:
+        kappa = Estimate(mean=None, note="no item has the verdicts of two annotators")
+    elif expected == 1:
+        kappa = Estimate(mean=None, n=len(several), note="every verdict is the same: agreement cannot exceed chance")
+    else:
+        rows = [_row(own) for own in several.values()]
+        kappa = estimate(of_sums(rows, list(several), "fleiss_kappa", {}), resamples=resamples)
     return Kappa(
-        kappa=_kappa_estimate(several, resamples),
+        kappa=kappa,
         observed=observed,
         expected=expected,
         items=len(several),
         single=len(votes) - len(several),
-        ratings={name: sum(own[place] for own in several.values()) for place, name in enumerate(VERDICTS)},
+        ratings=_totals(several),
         raters=dict(sorted(Counter(sum(own) for own in several.values()).items())),
     )
+
+
+def _totals(votes: Mapping[Hashable, Sequence[int]]) -> dict[str, int]:
+    return {name: sum(own[place] for own in votes.values()) for place, name in enumerate(VERDICTS)}
 
 
 def fleiss_kappa(table: Sequence[Sequence[int]]) -> tuple[float | None, float | None, float | None]:
@@ -384,15 +395,6 @@ def _row(votes: Sequence[int]) -> tuple[float, ...] | None:
     return sum(count * (count - 1) for count in votes) / (raters * (raters - 1)), 1.0, *map(float, votes)
 
 
-def _kappa_estimate(votes: Mapping[Hashable, Sequence[int]], resamples: int) -> Estimate:
-    if not votes:
-        return Estimate(mean=None, note="no item has the verdicts of two annotators")
-    if sum(any(own[place] for own in votes.values()) for place in range(len(VERDICTS))) == 1:
-        return Estimate(mean=None, n=len(votes), note="every verdict is the same: agreement cannot exceed chance")
-    rows = [_row(own) for own in votes.values()]
-    return estimate(of_sums(rows, list(votes), "fleiss_kappa", {}), resamples=resamples)
-
-
 def _votes(some: Sequence[Work]) -> dict[Hashable, list[int]]:
     """How often each verdict was given, by item and pair of responses."""
     votes: dict[Hashable, list[int]] = {}
@@ -409,11 +411,6 @@ def _ordered_verdict(verdict: PairVerdict) -> str:
     if verdict.verdict == "tie" or verdict.first < verdict.second:
         return str(verdict.verdict)
     return "second" if verdict.verdict == "first" else "first"
-
-
-def _count_verdicts(some: Sequence[Work]) -> dict[str, int]:
-    given = Counter(_ordered_verdict(work.verdict) for work in some if work.verdict is not None)
-    return {name: given[name] for name in VERDICTS}
 
 
 def _suggestions(some: Sequence[Work]) -> dict[str, dict[str, int]]:
@@ -442,40 +439,35 @@ def agreement(some: Sequence[Work], *, resamples: int = 2000) -> Agreement:
     pairs = [(item, pair) for (item, _place), own in by_response.items() for pair in combinations(own, 2)]
     items: list[Hashable] = [item for item, _pair in pairs]
 
-    def measured(shared: Callable[[Annotation, Annotation], tuple[float, float]], note: str) -> Estimate:
-        missing = "no response has two annotators" if not pairs else note
+    def measured(shared: Callable[[Annotation, Annotation], tuple[float, float]], what: str) -> Estimate:
+        missing = f"no {what} on a response of two annotators" if pairs else "no response has two annotators"
         return _share([shared(*pair) for _item, pair in pairs], items, resamples, missing)
 
     return Agreement(
         pairs=len(pairs),
-        spans=measured(lambda one, other: _dice(_exact(one), _exact(other)), "no span on a response of two annotators"),
-        overlapping=measured(_overlapping, "no span on a response of two annotators"),
+        spans=measured(_dice(lambda own: [_place(span) for span in own.spans]), "span"),
+        overlapping=measured(_overlapping, "span"),
         span_attributes=measured(
-            lambda one, other: _dice(_exact_with_attributes(one), _exact_with_attributes(other)),
-            "no attribute on a response of two annotators",
+            _dice(lambda own: [(_place(span), name) for span in own.spans for name in span.reasons]), "attribute"
         ),
         response_attributes=measured(
-            lambda one, other: _dice(_attributes(one), _attributes(other)),
-            "no attribute on a response of two annotators",
+            _dice(lambda own: {(_sign(span), name) for span in own.spans for name in span.reasons}), "attribute"
         ),
     )
 
 
-def _dice(one: Counter[Any], other: Counter[Any]) -> tuple[float, float]:
-    """Twice what both have, and what one has plus what the other has."""
-    return 2.0 * (one & other).total(), float(one.total() + other.total())
+def _dice(marks: Callable[[Annotation], Iterable[Any]]) -> Callable[[Annotation, Annotation], tuple[float, float]]:
+    """Twice what both have of the marks, and what one has plus what the other has."""
+
+    def shared(one: Annotation, other: Annotation) -> tuple[float, float]:
+        first, second = Counter(marks(one)), Counter(marks(other))
+        return 2.0 * (first & second).total(), float(first.total() + second.total())
+
+    return shared
 
 
-def _exact(annotation: Annotation) -> Counter[Any]:
-    return Counter((span.start, span.end, _sign(span)) for span in annotation.spans)
-
-
-def _exact_with_attributes(annotation: Annotation) -> Counter[Any]:
-    return Counter((span.start, span.end, _sign(span), name) for span in annotation.spans for name in span.reasons)
-
-
-def _attributes(annotation: Annotation) -> Counter[Any]:
-    return Counter({(_sign(span), name) for span in annotation.spans for name in span.reasons})
+def _place(span: Span) -> tuple[int, int, int]:
+    return span.start, span.end, _sign(span)
 
 
 def _overlapping(one: Annotation, other: Annotation) -> tuple[float, float]:
@@ -517,59 +509,27 @@ Table = tuple[str, list[list[str]]]
 """Title, and rows of which the first is the head."""
 
 
+COUNTED = {
+    "N": "annotations", "H+": "likes", "H-": "dislikes", "attributes": "attributes", "words": "words",
+    "H+/response": "likes_per_response", "H-/response": "dislikes_per_response", "attributes/span": "attributes_per_span",
+    "pairs/item": "pairs_per_item",
+}  # fmt: skip
+"""Columns of `DomainCounts`."""
+TIMED = {
+    "items": "items", "outliers": "omitted", "seconds/item": "mean", "median": "median", "pairs/item": "pairs_per_item",
+    "seconds/pair": "seconds_per_pair", "without a time": "not_measured", "not finished": "unfinished",
+}  # fmt: skip
+"""Columns of `Times`."""
+
+
 def tables(own: Statistics) -> list[Table]:
     """Return the numbers as tables for people."""
-    head = [
-        "domain",
-        "N",
-        "H+",
-        "H-",
-        "attributes",
-        "words",
-        "H+/response",
-        "H-/response",
-        "attributes/span",
-        "pairs/item",
-    ]
-    rows = [
-        [name, *(f"{value:,}" for value in (row.annotations, row.likes, row.dislikes, row.attributes, row.words))]
-        + [
-            _number(value)
-            for value in (
-                row.likes_per_response, row.dislikes_per_response, row.attributes_per_span, row.pairs_per_item
-            )
-        ]
-        for name, row in [*own.domains.items(), ("total", own.total)]
-    ]  # fmt: skip
-    result = [
-        (
-            f"{quantity(own.items, 'item')}, {quantity(own.works, 'annotation')} by {quantity(len(own.annotators), 'annotator')}; {own.unfinished:,} not finished"
-            + f", {own.unjudged:,} cannot be judged" * bool(own.unjudged),
-            [head, *rows],
-        )
-    ]
+    title = f"{quantity(own.items, 'item')}, {quantity(own.works, 'annotation')} by {quantity(len(own.annotators), 'annotator')}"
+    title += f"; {own.unfinished:,} not finished" + f", {own.unjudged:,} cannot be judged" * bool(own.unjudged)
+    result = [(title, _table("domain", COUNTED, {**own.domains, "total": own.total}))]
     if any(row.items for row in own.times.values()):
-        head = [
-            "page",
-            "items",
-            "outliers",
-            "seconds/item",
-            "median",
-            "pairs/item",
-            "seconds/pair",
-            "without a time",
-            "not finished",
-        ]
-        rows = [
-            [
-                page, f"{row.items:,}", f"{row.omitted:,}", _number(row.mean, 1), _number(row.median, 1),
-                _number(row.pairs_per_item), _number(row.seconds_per_pair, 1), f"{row.not_measured:,}",
-                f"{row.unfinished:,}",
-            ]
-            for page, row in own.times.items()
-        ]  # fmt: skip
         left_out = "those farther than 1.5 interquartile ranges from the median are left out of the mean"
-        result.append((f"active time of finished items; {left_out}", [head, *rows]))
+        result.append((f"active time of finished items; {left_out}", _table("page", TIMED, own.times)))
     if sum(own.verdicts.values()):
         given = ", ".join(f"{name} {count:,}" for name, count in own.verdicts.items())
         preference = own.preference
@@ -599,7 +559,19 @@ def tables(own: Statistics) -> list[Table]:
     return result
 
 
+def _table(first: str, columns: Mapping[str, str], rows: Mapping[str, Record]) -> list[list[str]]:
+    """columns: the field of each. Seconds have one decimal, other averages two."""
+    digits = {"mean": 1, "median": 1, "seconds_per_pair": 1}
+    cells = (
+        [name, *(_number(getattr(row, own), digits.get(own, 2)) for own in columns.values())]
+        for name, row in rows.items()
+    )
+    return [[first, *columns], *cells]
+
+
 def _number(value: float | None, digits: int = 2) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
     return "-" if value is None else f"{value:,.{digits}f}"
 
 

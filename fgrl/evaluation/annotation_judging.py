@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, PrivateAttr, create_model
 
@@ -43,6 +43,20 @@ class Scored:
     def ballot(self, margin: float) -> Ballot:
         """Return the annotation with the higher overall score is better."""
         return pairwise.by_score(self.scores[0]["score"], self.scores[1]["score"], margin)
+
+
+class Look(NamedTuple):
+    """A row of the table of judgements: one look at the two annotations of a response."""
+
+    contest: Contest
+    own_first: bool
+    """True if the graded set's annotation was shown first."""
+    asked: Asked[Scored]
+
+    def score(self, name: str, own: bool) -> float | None:
+        """Return a score of the graded set's annotation, or of the other one; None where it is missing."""
+        value = self.asked.value
+        return None if value is None else value.scores[0 if own == self.own_first else 1][name]
 
 
 class AnnotationJudge(Prompted):
@@ -124,85 +138,51 @@ class AnnotationJudge(Prompted):
         others.
         """
         asked = ask(self.client, self.questions(contests, labels, seed), self.tries)
-        step = 2 if self.orders == "both" else 1
-        numbers: dict[str, dict[str, Measured]] = {}
-        for name, prompts in every.items():
-            places = [place for place, contest in enumerate(contests) if contest.name == name]
-            own = [
-                [self._aligned(contests[i], asked[i * step + look], look, seed) for look in range(step)] for i in places
-            ]
-            raw = [asked[i * step + look] for i in places for look in range(step)]
-            clusters = [contests[i].own.prompt for i in places]
-            numbers[name] = self._numbers(own, raw, clusters, list(prompts))
+        shown = [(contest, first is contest.own) for contest in contests for first, _ in self._shown(contest, seed)]
+        looks = [Look(contest, first, outcome) for (contest, first), outcome in zip(shown, asked, strict=True)]
+        numbers = {
+            name: self._numbers([look for look in looks if look.contest.name == name], prompts)
+            for name, prompts in every.items()
+        }
         said = [
             {
-                "set": contest.name, "id": contest.own.id, "response": contest.own.text,
-                "shown_first": self._first_is_own(contest, look, seed), "said": outcome.completion.text,
-                **({} if outcome.failure is None else {"failure": outcome.failure, "reason": outcome.reason}),
+                "set": look.contest.name, "id": look.contest.own.id, "response": look.contest.own.text,
+                "shown_first": look.own_first, "said": look.asked.completion.text,
+                **({} if look.asked.failure is None else {"failure": look.asked.failure, "reason": look.asked.reason}),
             }
-            for i, contest in enumerate(contests)
-            for look, outcome in enumerate(asked[i * step : (i + 1) * step])
+            for look in looks
         ]  # fmt: skip
         return numbers, said, summary(self.client, asked)
 
-    # ------------------------------------------------------------------------------------------------------------------
-
-    def _first_is_own(self, contest: Contest, look: int, seed: int) -> bool:
-        """Return True if the graded set's annotation was shown first."""
-        return look == 0 if self.orders == "both" else not exchanged(contest, seed)
-
-    def _aligned(self, contest: Contest, outcome: Asked[Scored], look: int, seed: int) -> tuple[Scored, bool] | None:
-        """Return the scores with the graded set's first, and whether it was shown first; None where they are
-        missing.
-        """
-        if outcome.value is None:
-            return None
-        first, second = outcome.value.scores
-        own_first = self._first_is_own(contest, look, seed)
-        return Scored((first, second) if own_first else (second, first)), own_first
-
-    def _numbers(
-        self,
-        looks: Sequence[Sequence[tuple[Scored, bool] | None]],
-        asked: Sequence[Asked[Scored]],
-        clusters: Sequence[Hashable],
-        every: Sequence[Hashable],
-    ) -> dict[str, Measured]:
-        """Return the numbers of one set: `looks` at each contest, aligned."""
-        ballots = [[Ballot() if seen is None else seen[0].ballot(self.margin) for seen in contest] for contest in looks]
-        # `compare` expects the second look with the two exchanged
-        compared = [
-            pairwise.compare([own[0], *(ballot.exchanged() for ballot in own[1:])], "tie").verdict for own in ballots
+    def _numbers(self, looks: Sequence[Look], every: Sequence[Hashable]) -> dict[str, Measured]:
+        """Return the numbers of one set; the looks at a contest stand next to each other."""
+        prompts = [look.contest.own.prompt for look in looks]
+        ballots = [Ballot() if look.asked.value is None else look.asked.value.ballot(self.margin) for look in looks]
+        step = 2 if self.orders == "both" else 1
+        # `compare` expects the second of two looks as it was shown, with the two exchanged
+        of_set = [
+            ballot if look.own_first or step == 2 else ballot.exchanged()
+            for look, ballot in zip(looks, ballots, strict=True)
         ]
+        pairs = [of_set[start : start + step] for start in range(0, len(of_set), step)]
+        compared = [pairwise.compare(own, "tie").verdict for own in pairs]
 
-        def mean(values: Sequence[float | None], of: Sequence[Hashable] = clusters) -> Measured:
+        def mean(values: Sequence[float | None], of: Sequence[Hashable] = prompts) -> Measured:
             return weighted_mean(values, of, every=every)
 
         names: dict[pairwise.Verdict, str] = {"first": "win", "tie": "tie", "second": "loss"}
         numbers = {
-            name: mean([None if verdict is None else float(verdict == wanted) for verdict in compared])
+            name: mean([None if verdict is None else float(verdict == wanted) for verdict in compared], prompts[::step])
             for wanted, name in names.items()
         }
-        numbers["win_rate"] = mean([None if verdict is None else pairwise.VALUES[verdict] for verdict in compared])
-        seen = [
-            (look, cluster)
-            for contest, cluster in zip(looks, clusters, strict=True)
-            for look in contest
-            if look is not None
-        ]
+        won = [None if verdict is None else pairwise.VALUES[verdict] for verdict in compared]
+        numbers["win_rate"] = mean(won, prompts[::step])
         for name in dict.fromkeys(["score", *self.criteria]):
-            for side, prefix in enumerate(("", "versus_")):
-                values = [look[0].scores[side][name] for look, _cluster in seen]
-                numbers[f"{prefix}{name}"] = mean(values, [cluster for _look, cluster in seen])
-        sides = [look[0].ballot(self.margin).side for look, _cluster in seen]
-        bias = [
-            None if not side else float(side if own_first else -side)
-            for side, ((_scored, own_first), _cluster) in zip(sides, seen, strict=True)
-        ]
-        numbers["position_bias"] = mean(bias, [cluster for _look, cluster in seen])
-        each = [cluster for contest, cluster in zip(looks, clusters, strict=True) for _look in contest]
+            for own, prefix in ((True, ""), (False, "versus_")):
+                numbers[f"{prefix}{name}"] = mean([look.score(name, own) for look in looks])
+        numbers["position_bias"] = mean([float(ballot.side) if ballot.side else None for ballot in ballots])
         for name, failures in FAILURES.items():
-            numbers[name] = mean([float(outcome.failure in failures) for outcome in asked], each)
+            numbers[name] = mean([float(look.asked.failure in failures) for look in looks])
         return numbers
 
 

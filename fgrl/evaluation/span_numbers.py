@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fgrl import lazy
 from fgrl.evaluation import statistics
@@ -205,68 +205,62 @@ def overlap(one: tuple[int, int], other: tuple[int, int]) -> float:
     return both / either if either else 0.0
 
 
-def of_lengths(
-    spans: Sequence[Sequence[Place] | None], prompts: Sequence[Hashable], labels: Sequence[str]
-) -> dict[str, Measured]:
+class MarkedSpan(NamedTuple):
+    """A row of the table of spans that one side marks."""
+
+    prompt: Hashable
+    label: str
+    length: int
+    """In units."""
+    right: bool | None = None
+    """True if it is right, by the other side or by a person; None: nobody says."""
+
+
+def right_side(rows: Rows, prompts: Sequence[Hashable]) -> list[MarkedSpan]:
+    """Return the right side's spans, each with whether it shares a character with a span of the same label of the left
+    side.
+    """
+    return [
+        MarkedSpan(
+            prompt, span.label, span.length,
+            touches((span.start, span.end), [(own.start, own.end) for own in row.left_spans if own.label == span.label]),
+        )
+        for row, prompt in zip(rows, prompts, strict=True)
+        if row is not None
+        for span in row.right_spans
+    ]  # fmt: skip
+
+
+def of_lengths(spans: Sequence[MarkedSpan], prompts: Sequence[Hashable], labels: Sequence[str]) -> dict[str, Measured]:
     """Units per span of each label: `LABEL_mean`, `_min`, `_q1`, `_median`, `_q3`, `_max` (Table 18 of Text2Grad).
 
-    spans: of each response; None where there is none. Quartiles are interpolated linearly.
+    prompts: of all responses, with and without spans. Quartiles are interpolated linearly.
     """
     numbers: dict[str, Measured] = {}
     for label in labels:
-        lengths = [
-            (float(span.length), prompt)
-            for own, prompt in zip(spans, prompts, strict=True)
-            for span in own or ()
-            if span.label == label
-        ]
-        values, clusters = [value for value, _ in lengths], [prompt for _, prompt in lengths]
+        own = [span for span in spans if span.label == label]
+        values, clusters = [float(span.length) for span in own], [span.prompt for span in own]
         for name in OF_VALUES:
             numbers[f"{label}_{name}"] = statistics.of_values(values, clusters, prompts, name, "no spans")
     return numbers
 
 
-def by_length(
-    judged: Sequence[Sequence[tuple[Place, bool | None]] | None],
-    prompts: Sequence[Hashable],
-    labels: Sequence[str],
-) -> dict[str, Measured]:
+def by_length(spans: Sequence[MarkedSpan], prompts: Sequence[Hashable], labels: Sequence[str]) -> dict[str, Measured]:
     """Return for each label the share of right spans, `LABEL_all`, and by the quarter of their length,
-    `LABEL_quarter_1` (the shortest)
-    to `LABEL_quarter_4` (Table 19 of Text2Grad).
+    `LABEL_quarter_1` (the shortest) to `LABEL_quarter_4` (Table 19 of Text2Grad).
 
-    judged: the spans of each response, and whether each is right (None: missing). A span as long as a quartile belongs
-    to the quarter below it, so of spans of few lengths a quarter may be empty. The quartiles are those of all spans of
-    the label.
+    prompts: of all responses. A span as long as a quartile belongs to the quarter below it, so of spans of few lengths
+    a quarter may be empty. The quartiles are those of all spans of the label of which somebody says whether they are
+    right.
     """
     numbers: dict[str, Measured] = {}
     for label in labels:
-        own = [
-            (span.length, right, prompt)
-            for spans, prompt in zip(judged, prompts, strict=True)
-            for span, right in spans or ()
-            if span.label == label and right is not None
-        ]
-        edges = np.quantile([size for size, _right, _prompt in own], QUARTILES).tolist() if own else []
-        quarters = [sum(size > edge for edge in edges) for size, _right, _prompt in own]
-        for quarter in (None, 0, 1, 2, 3):
-            chosen = [
-                (float(right), prompt)
-                for (_size, right, prompt), place in zip(own, quarters, strict=True)
-                if quarter in (None, place)
-            ]
-            name = f"{label}_all" if quarter is None else f"{label}_quarter_{quarter + 1}"
-            rights, clusters = [right for right, _ in chosen], [prompt for _, prompt in chosen]
-            numbers[name] = statistics.weighted_mean(rights, clusters, every=prompts)
+        own = [span for span in spans if span.label == label and span.right is not None]
+        edges = np.quantile([span.length for span in own], QUARTILES).tolist() if own else []
+        chosen_by = {f"{label}_all": own} | {f"{label}_quarter_{place}": [] for place in (1, 2, 3, 4)}
+        for span in own:
+            chosen_by[f"{label}_quarter_{1 + sum(span.length > edge for edge in edges)}"].append(span)
+        for name, chosen in chosen_by.items():
+            rights = [float(span.right or False) for span in chosen]
+            numbers[name] = statistics.weighted_mean(rights, [span.prompt for span in chosen], every=prompts)
     return numbers
-
-
-def matching(row: GradedResponse) -> list[tuple[Place, bool | None]]:
-    """Return the right side's spans, each with whether it shares a character with a span of the same label of the left
-    side.
-    """
-    left = {
-        label: [(span.start, span.end) for span in row.left_spans if span.label == label]
-        for label in {span.label for span in row.left_spans}
-    }
-    return [(span, touches((span.start, span.end), left.get(span.label, []))) for span in row.right_spans]

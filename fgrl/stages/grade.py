@@ -13,7 +13,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation import comparison, relevance_grading, span_numbers, span_sets
 from fgrl.evaluation.annotation_judging import AnnotationJudge, Contest
 from fgrl.evaluation.observations import Observations, Observed
-from fgrl.evaluation.span_numbers import GradedResponse, Place
+from fgrl.evaluation.span_numbers import GradedResponse, MarkedSpan, Place
 from fgrl.evaluation.span_sets import Labels, MarkedResponse, Marks, Offsets, SpanSet, Unit
 from fgrl.evaluation.statistics import Measured
 from fgrl.files import write_json_lines
@@ -232,18 +232,19 @@ class GradeStage(Stage):
         names = list(labels.values)
         graded = {name: list(self._graded(left, row, offsets, labels)) for name, row in rows.items()}
 
-        lengths: dict[str, list[Sequence[Place] | None]] = {
-            LEFT: [_places(marked.spans, own, labels) for marked, own in zip(left.values(), offsets, strict=True)]
-        }
-        lengths |= {name: [None if row is None else row.right_spans for row in own] for name, own in graded.items()}
-        by_length = {
-            name: [None if row is None else span_numbers.matching(row) for row in own] for name, own in graded.items()
-        }
+        spans = {name: span_numbers.right_side(own, prompts) for name, own in graded.items()}
+        marked = [
+            MarkedSpan(one.prompt, place.label, place.length)
+            for one, own in zip(left.values(), offsets, strict=True)
+            for place in _places(one.spans, own, labels)
+        ]
         found: dict[str, dict[str, dict[str, Measured]]] = {
             self.unit: {name: span_numbers.of_units(own, prompts, names) for name, own in graded.items()},
             SPANS: {name: span_numbers.of_spans(own, prompts, names, self.overlap) for name, own in graded.items()},
-            LENGTHS: {name: span_numbers.of_lengths(own, prompts, names) for name, own in lengths.items()},
-            ACCURACY: {name: span_numbers.by_length(own, prompts, names) for name, own in by_length.items()},
+            LENGTHS: {
+                name: span_numbers.of_lengths(own, prompts, names) for name, own in ({LEFT: marked} | spans).items()
+            },
+            ACCURACY: {name: span_numbers.by_length(own, prompts, names) for name, own in spans.items()},
         }
         about = {
             self.unit: f"{self._unit_named()}; a unit belongs to a span by `{self.token_policy}`, conflicts: {self.conflict}",

@@ -12,7 +12,7 @@ from fgrl.errors import DataError
 from fgrl.evaluation import comparison, human_verdicts, span_numbers, span_sets
 from fgrl.evaluation.human_verdicts import JudgedAnnotation
 from fgrl.evaluation.observations import Observations, Observed
-from fgrl.evaluation.span_numbers import Place
+from fgrl.evaluation.span_numbers import MarkedSpan
 from fgrl.evaluation.span_sets import Labels, SpanSet
 from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Run, Stage
@@ -84,14 +84,11 @@ class HumanAccuracyStage(Stage):
 
 
 def _by_length(annotations: list[JudgedAnnotation], labels: Labels) -> dict[str, Measured]:
-    judged: list[list[tuple[Place, bool | None]]] = []
-    for own in annotations:
-        words = span_sets.units(own.marked.text, "words")
-        judged.append(
-            [
-                (Place(span.start, span.end, labels.name(span.label), span_sets.length(span, words)), verdict)
-                for span, votes in zip(own.marked.spans, own.spans, strict=True)
-                for verdict in votes.values()
-            ]
-        )
-    return span_numbers.by_length(judged, [own.marked.prompt for own in annotations], list(labels.values))
+    spans = [
+        MarkedSpan(own.marked.prompt, labels.name(span.label), span_sets.length(span, words), verdict)
+        for own in annotations
+        for words in [span_sets.units(own.marked.text, "words")]
+        for span, votes in zip(own.marked.spans, own.spans, strict=True)
+        for verdict in votes.values()
+    ]
+    return span_numbers.by_length(spans, [own.marked.prompt for own in annotations], list(labels.values))

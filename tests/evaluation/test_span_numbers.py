@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import jaccard_score, precision_recall_fscore_support
 
 from fgrl.evaluation import span_numbers
-from fgrl.evaluation.span_numbers import GradedResponse, Place
+from fgrl.evaluation.span_numbers import GradedResponse, MarkedSpan, Place
 from fgrl.evaluation.statistics import Measured, estimate, value_of
 
 NAMES = ["positive", "negative"]
@@ -174,8 +174,9 @@ def test_unmatched_quotes() -> None:
 
 def test_lengths_agree_with_numpy() -> None:
     sizes = [[3, 8, 5], [], [1], [12, 2]]
-    spans = [[Place(0, size, "positive", size) for size in own] for own in sizes]
-    found = span_numbers.of_lengths([*spans, None], ["a", "b", "b", "c", "d"], NAMES)
+    prompts = ["a", "b", "b", "c"]
+    spans = [MarkedSpan(prompt, "positive", size) for own, prompt in zip(sizes, prompts, strict=True) for size in own]
+    found = span_numbers.of_lengths(spans, [*prompts, "d"], NAMES)
     flat = np.array([3, 8, 5, 1, 12, 2])
     expected = {
         "mean": flat.mean(), "min": 1, "max": 12, "median": np.median(flat), "q1": np.percentile(flat, 25),
@@ -193,7 +194,7 @@ def test_lengths_agree_with_numpy() -> None:
 def test_accuracy_by_length() -> None:
     sizes = [1, 2, 3, 4, 5, 6, 7, 8]
     right = [True, False, True, True, None, True, False, False]
-    judged = [[(Place(0, size, "positive", size), own) for size, own in zip(sizes, right, strict=True)], None]
+    judged = [MarkedSpan("a", "positive", size, own) for size, own in zip(sizes, right, strict=True)]
     found = values(span_numbers.by_length(judged, ["a", "b"], ["positive"]))
     known = [(size, own) for size, own in zip(sizes, right, strict=True) if own is not None]
     edges = np.quantile([size for size, _ in known], [0.25, 0.5, 0.75])
@@ -210,4 +211,6 @@ def test_a_span_matches_one_of_its_own_label_only() -> None:
         [Place(0, 4, "positive", 1)],
         [Place(3, 6, "positive", 1), Place(0, 4, "negative", 1), Place(4, 6, "positive", 1)],
     )
-    assert [right for _span, right in span_numbers.matching(row)] == [True, False, False]
+    found = span_numbers.right_side([None, row], ["a", "b"])
+    assert [span.right for span in found] == [True, False, False]
+    assert {(span.prompt, span.length) for span in found} == {("b", 1)}

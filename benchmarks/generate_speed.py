@@ -20,6 +20,7 @@ from fgrl import models, rollouts
 from fgrl.components.engines.hf import HF
 from fgrl.rollouts import encode_prompt, pad
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
+from fgrl.types import Prompt
 
 TOPICS = [
     "the sea",
@@ -83,12 +84,14 @@ def measure(
     return {way: statistics.median(found[1:]) for way, found in speeds.items()}
 
 
-def by_engine(model: Any, prompts: list[list[int]], new: int, seed: int, fold: bool = False) -> list[list[int]]:
+def by_engine(model: Any, prompts: list[Prompt], new: int, seed: int, fold: bool = False) -> list[list[int]]:
     sampling = Sampling(max_new_tokens=new, batch_size=len(prompts))
-    return [drawn.ids for drawn in rollouts.sample(HF(fold=fold).open(model), prompts, sampling, seed=seed)]
+    return [
+        drawn.token_ids for drawn in rollouts.sample(model, HF(fold=fold).open(model), prompts, sampling, seed=seed)
+    ]
 
 
-def by_transformers(model: Any, prompts: list[list[int]], new: int, seed: int) -> list[list[int]]:
+def by_transformers(model: Any, prompts: list[Prompt], new: int, seed: int) -> list[list[int]]:
     torch.manual_seed(seed)
     tokens = pad(prompts, [[]] * len(prompts), model.pad_id, set())
     ends = sorted(model.eos_ids)

@@ -200,7 +200,7 @@ def draw(model: Any, rows: int, options: argparse.Namespace) -> dict[str, Any]:
     prompt = encode_prompt(model.tokenizer, PROMPT)
     sampling = Sampling(max_new_tokens=options.new, min_new_tokens=options.new, batch_size=rows)
     with HF().open(model) as drawer, torch.no_grad(), autocast(options.device):
-        took = seconds(lambda: sample(drawer, [prompt] * rows, sampling, seed=0), options)
+        took = seconds(lambda: sample(model, drawer, [prompt] * rows, sampling, seed=0), options)
     return {"rows": rows, "new_tokens": options.new, "tokens_per_second": round(rows * options.new / took, 1)}
 
 

@@ -181,14 +181,14 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     from fgrl import models
     from fgrl.components.algorithms.grpo import GRPO
     from fgrl.components.engines.hf import HF
-    from fgrl.kinds import Drawn, DrawRequest, Reward
+    from fgrl.kinds import DrawRequest, Reward
     from fgrl.modules.alarms import Alarms
     from fgrl.modules.online import OnlineRounds
     from fgrl.modules.trainer import OnlineSettings
     from fgrl.modules.training_module import TrainingModule
     from fgrl.pipeline.run import Run
     from fgrl.specs import LoraSpec, ModelSpec, Sampling
-    from fgrl.types import Rewards, Rollout, Sample
+    from fgrl.types import DrawnResponse, Rewards, Rollout, Sample
 
     class Worth(Reward):
         _worth: Any = PrivateAttr()
@@ -254,8 +254,8 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
 
     draw, score = drawer.draw, reward.score
 
-    def drawn(requests: Sequence[DrawRequest]) -> list[Drawn]:
-        side.answering([request.prompt for request in requests])
+    def drawn(requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
+        side.answering([list(request.prompt.token_ids) for request in requests])
         return draw(requests)
 
     clock = side.clock

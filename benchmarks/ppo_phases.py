@@ -73,7 +73,7 @@ def main() -> None:
     )
 
     def generate() -> list[list[int]]:
-        return [drawn.ids for drawn in rollouts.sample(engine.open(actor), prompts, sampling, seed=0)]
+        return [drawn.token_ids for drawn in rollouts.sample(actor, engine.open(actor), prompts, sampling, seed=0)]
 
     tokens = rollouts.pad(prompts, generate(), actor.pad_id, actor.eos_ids)
     half = options.responses // 2

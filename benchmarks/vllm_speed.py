@@ -75,7 +75,7 @@ def measure(shape: str, drawers: dict[str, Any], model: Any, servers: list[int],
         for name, drawer in drawers.items():
             began, used = time.perf_counter(), processor(servers)
             drawn = drawer.draw(requests)
-            speeds[name].append(sum(len(one.ids) for one in drawn) / (time.perf_counter() - began))
+            speeds[name].append(sum(len(one) for one in drawn) / (time.perf_counter() - began))
             costs[name].append(processor(servers) - used)
     middle = {
         name: statistics.median(found[1:])

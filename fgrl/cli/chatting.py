@@ -209,7 +209,7 @@ class _Chat:
             raise KeyboardInterrupt
 
     def _shown(self, talk: Conversation, prompt: Any, reply: Reply) -> MarkedTokens:
-        if self.reward is None or not reply.ids:
+        if self.reward is None or not len(reply.drawn):
             return marked_tokens.MarkedTokens(talk.name, [reply.text], ["response"])
         other = next((each.model for each in self.talks if each is not talk), None)
         reference = None if talk.model.adapted else other
@@ -222,9 +222,9 @@ class _Chat:
         remarks = []
         if reply.stopped:
             remarks.append("stopped")
-        elif not reply.finished:
-            remarks.append(f"cut after {len(reply.ids)} tokens (--max-tokens)")
-        if reply.lost:
-            remarks.append(f"the first {reply.lost} tokens of the conversation were left out (/reset starts a new one)")
+        elif reply.drawn.finish != "end":
+            remarks.append(f"cut after {len(reply.drawn)} tokens (--max-tokens)")
+        if lost := reply.drawn.prompt.lost:
+            remarks.append(f"the first {lost} tokens of the conversation were left out (/reset starts a new one)")
         if remarks:
             echo(f"({talk.name}: {'; '.join(remarks)})", err=True)

@@ -17,11 +17,10 @@ from fgrl.evaluation.attributing import as_rollout, attributions
 from fgrl.evaluation.given import follow_ups, prompt_alone
 from fgrl.evaluation.held_out import HeldOut
 from fgrl.kinds import Drawer, Reward
-from fgrl.rollouts import Generated, as_response, draw
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.policies import LentPolicy
 from fgrl.specs import Sampling
-from fgrl.types import Message, Rewards, Rollout, Sample
+from fgrl.types import DrawnResponse, Message, Rewards, Rollout, Sample
 
 
 @torch.no_grad()
@@ -61,23 +60,22 @@ def answers(
 
     def answers_to(asked_now: Sequence[Sample], place: int) -> list[Answer]:
         # 1. draw
-        drawn = draw(model, drawer, asked_now, sampling, asked.per_prompt, seed=seed, first=place)
-        flat = [(sample, response) for sample, group in zip(asked_now, drawn, strict=True) for response in group]
-        samples = [sample for sample, _generated in flat]
+        groups = rollouts.draw(model, drawer, asked_now, sampling, asked.per_prompt, seed=seed, first=place)
+        drawn = [response for group in groups for response in group]
+        samples = [sample for sample in asked_now for _ in range(asked.per_prompt)]
         # 2. score
-        rows = [{"prompt": generated.prompt_ids, "response": generated.ids} for _sample, generated in flat]
         rollout = as_rollout(
-            rows, model, needs=needs, reference=reference, samples=samples, lent_policy=lent_policy,
+            drawn, model, needs=needs, reference=reference, samples=samples, lent_policy=lent_policy,
             first_row=place * asked.per_prompt, min_new_tokens=sampling.min_new_tokens,
         )  # fmt: skip
         with nullcontext() if lent_policy is None else lent_policy.lend():
             scored = {key: reward.scored(rollout) for key, reward in rewards.items()}
         answers = [
-            recorded(name, sample, generated, rollout, i, scored, model.tokenizer)
-            for i, (sample, generated) in enumerate(flat)
+            recorded(name, sample, response, rollout, i, scored, model.tokenizer)
+            for i, (sample, response) in enumerate(zip(samples, drawn, strict=True))
         ]
         # 3. ask on
-        streams = range(place * asked.per_prompt, place * asked.per_prompt + len(flat))
+        streams = range(place * asked.per_prompt, place * asked.per_prompt + len(drawn))
         ask_follow_ups(model, drawer, sampling, samples, answers, seed=seed, streams=streams)
         return answers
 
@@ -115,11 +113,11 @@ def ask_follow_ups(
         chats = [_chat(answers[i], asked[i][turn]) for i in rows]
         encoded = [rollouts.encode_prompt(model.tokenizer, chat, sampling.max_prompt_tokens) for chat in chats]
         drawn = rollouts.sample(
-            drawer, encoded, sampling, seed=seeds.of_turn(seed, turn + 1), rows=[streams[i] for i in rows]
+            model, drawer, encoded, sampling, seed=seeds.of_turn(seed, turn + 1), rows=[streams[i] for i in rows]
         )
         for i, each in zip(rows, drawn, strict=True):
-            response = as_response(model, each.ids)
-            answers[i].follow_ups.append(FollowUp(question=asked[i][turn], response=response, n_tokens=len(each.ids)))
+            follow_up = FollowUp(question=asked[i][turn], response=each.record, n_tokens=len(each))
+            answers[i].follow_ups.append(follow_up)
 
 
 def _chat(answer: Answer, question: str) -> list[Message]:
@@ -132,10 +130,10 @@ def _chat(answer: Answer, question: str) -> list[Message]:
 
 
 def recorded(
-    name: str, sample: Sample, generated: Generated, rollout: Rollout, i: int, scored: dict[str, Any], tokenizer: Any
+    name: str, sample: Sample, drawn: DrawnResponse, rollout: Rollout, i: int, scored: dict[str, Any], tokenizer: Any
 ) -> Answer:
     """Row `i` of the rollout as an answer."""
-    length = len(generated.ids)
+    length = len(drawn)
     assert rollout.offsets is not None
 
     def summed(field: Any) -> float | None:
@@ -144,8 +142,8 @@ def recorded(
     return Answer(
         model=name,
         sample=prompt_alone(sample),
-        response=generated.response,
-        tokens=rollouts.token_texts(tokenizer, generated.ids),
+        response=drawn.record,
+        tokens=rollouts.token_texts(tokenizer, drawn),
         offsets=rollout.offsets[i],
         logp=summed(rollout.old_logp),
         ref_logp=summed(rollout.ref_logp),

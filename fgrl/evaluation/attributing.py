@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from fgrl.evaluation.answer import Attribution
 from fgrl.kinds import GRADED_NEEDS
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.policies import LentPolicy
-from fgrl.types import Rewards, Rollout, Sample
+from fgrl.types import DrawnResponse, Rewards, Rollout, Sample
 
 NO_POLICY = (
     'a component needs "policy" or "entropy": the model that drew the responses, or its entropies at the temperature of sampling. These '
@@ -30,14 +30,14 @@ def of_a_model(needs: frozenset[str]) -> frozenset[str]:
 
 @torch.no_grad()
 def as_rollout(
-    rows: Sequence[Mapping[str, Any]], model: Any, *, needs: frozenset[str], reference: Any,
+    responses: Sequence[DrawnResponse], model: Any, *, needs: frozenset[str], reference: Any,
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE, entropies: Sequence[torch.Tensor] | None = None, samples: Sequence[Sample] | None = None,
     lent_policy: LentPolicy | None = None, first_row: int = 0, min_new_tokens: int = 0,
 ) -> Rollout:  # fmt: skip
-    """Rows ("prompt" and "response" ids of `model`'s tokenizer) as a rollout with the fields in `needs` filled.
+    """Responses in the tokens of `model` as a rollout with the fields in `needs` filled.
 
-    `entropies` are the reference's, one [length] tensor a row, when they are already known. `samples` are the prompts,
-    one a row, for rewards that read them; without them no reward can read a prompt or a rubric. Every row is a separate
+    `entropies` are the reference's, one [length] tensor a response, when they are already known. `samples` are the
+    prompts, one a response, for rewards that read them; without them no reward can read a prompt or a rubric. Every response is a separate
     group.
 
     `lent_policy` is the model that drew the responses, the first of which has the number `first_row`: for needs of
@@ -49,8 +49,7 @@ def as_rollout(
     """
     if needs & {"policy", "entropy"} and lent_policy is None:
         raise DataError(NO_POLICY)
-    tokens = rollouts.pad_rows(rows, model.pad_id, model.eos_ids, min_new_tokens)
-    responses = [row["response"] for row in rows]
+    tokens = rollouts.pad_responses(model, responses, min_new_tokens)
     if entropies is not None:
         needs = needs - {"ref_entropy"}
     scores: dict[str, Any] = {}
@@ -59,17 +58,11 @@ def as_rollout(
         scores |= rollouts.score(
             model, reference, tokens, of_a_model(needs), micro_batch_size=micro_batch_size, entropy_temperature=temperature
         )  # fmt: skip
-    rollout = Rollout(
-        **vars(tokens),
-        group=torch.arange(len(rows)),
-        samples=[Sample(id=str(i), prompt="") for i in range(len(rows))] if samples is None else list(samples),
-        texts=[rollouts.decode(model.tokenizer, ids) for ids in responses],
-        offsets=[rollouts.offsets(model.tokenizer, ids) for ids in responses] if "offsets" in needs else None,
-        row=torch.arange(len(rows)) + first_row if "policy" in needs else None,
-        lent_policy=lent_policy if "policy" in needs else None,
-        ends=frozenset(model.eos_ids),
+    rollout = rollouts.as_rollout(
+        model, responses, tokens, needs, group=torch.arange(len(responses)), first_row=first_row, lent_policy=lent_policy,
+        samples=[Sample(id=str(i), prompt="") for i in range(len(responses))] if samples is None else list(samples),
         **scores,
-    )
+    )  # fmt: skip
     if entropies is not None:
         rollout.ref_entropy = torch.nn.utils.rnn.pad_sequence(list(entropies), batch_first=True)
     return rollout

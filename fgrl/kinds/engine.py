@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fgrl.registry import Component, build, kind
 from fgrl.specs import Sampling
+from fgrl.types import DrawnResponse, Prompt
 
 
 @dataclass(frozen=True)
@@ -29,31 +30,12 @@ class Early:
 class DrawRequest:
     """A response that is to be drawn."""
 
-    prompt: Sequence[int]
-    """Token ids."""
+    prompt: Prompt
     sampling: Sampling
     seed: int
     row: int
     """(`seed`, `row`) names the random stream of the response."""
     early: Early | None = None
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A response that was drawn."""
-
-    ids: list[int]
-    """Token ids, with the end-of-sequence token unless the response was cut off or ended early."""
-    finish: Literal["end", "early", "length"]
-    """How it ended: by an end-of-sequence token, by `DrawRequest.early`, or at `max_new_tokens`. There is no other way:
-    a request that an engine gave up is an error, never a response.
-    """
-    version: int = 0
-    """Version of the weights it was drawn from (`Drawer.take`)."""
-    logp: list[float] | None = None
-    """Log-probabilities of the tokens, nats, at the temperature of sampling, as the engine computed them; None where
-    the engine draws from the very model that is trained.
-    """
 
 
 class Drawer(ABC):
@@ -62,7 +44,7 @@ class Drawer(ABC):
     version = 0
 
     @abstractmethod
-    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         """Return a response to each request, in their order.
 
         The drawer chooses its batches (`Sampling.batch_size` bounds them): neither they nor the order change a
@@ -71,7 +53,7 @@ class Drawer(ABC):
 
     def stream(self, request: DrawRequest) -> Iterator[int]:
         """Token ids of one response, as soon as they are there. Who stops reading ends the response."""
-        yield from self.draw([request])[0].ids
+        yield from self.draw([request])[0].token_ids
 
     def take(self, weights: Any, version: int) -> None:
         """Draw from these weights from now on. weights: the `fgrl.models.LanguageModel` that has them."""
@@ -146,7 +128,7 @@ class Engine(Component, ABC):
 
     def correction(self) -> Correction | None:
         """Return how a training corrects for what this engine draws; None: it draws from the very model that is trained,
-        and there is nothing to correct. Its drawers return `Drawn.logp` where this is not None.
+        and there is nothing to correct. Its drawers return `DrawnResponse.token_logp` where this is not None.
         """
         return None
 

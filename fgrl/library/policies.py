@@ -20,6 +20,7 @@ from fgrl.types import Message, Ref, Sample
 
 if TYPE_CHECKING:
     from fgrl.models import LanguageModel
+    from fgrl.types import DrawnResponse
 answer_files = lazy.load("fgrl.evaluation.answer")
 attributing = lazy.load("fgrl.evaluation.attributing")
 models = lazy.load("fgrl.models")
@@ -99,7 +100,7 @@ class Policy:
         with random_state_kept(), libraries_quiet(), default_engine().open(self.language_model) as drawer:
             drawn = rollouts.draw(self.language_model, drawer, samples, sampling, n, seed=seed)
         return [
-            Generated(prompt, each.response.text, bool(each.response.finished), each.ids)
+            Generated(prompt, each.text, each.finish == "end", list(rollouts.ids_of(each)))
             for prompt, group in zip(asked, drawn, strict=True)
             for each in group
         ]
@@ -111,15 +112,15 @@ class Policy:
         finished: does the answer end there? Then the last token is the one that ends an answer.
         """
         sample = Sample(id="0", prompt=as_prompt(prompt))
-        row = encoded(self.language_model, sample, answer, finished=finished)
+        written = encoded(self.language_model, sample, answer, finished=finished)
         rollout = attributing.as_rollout(
-            [row], self.language_model, needs=frozenset({"old_logp", "offsets"}), reference=None, samples=[sample]
+            [written], self.language_model, needs=frozenset({"old_logp", "offsets"}), reference=None, samples=[sample]
         )
         values = rollout.old_logp[0].tolist()
         record = answer_files.Answer(
             sample=sample,
             response={"text": rollout.texts[0], "finished": finished},
-            tokens=rollouts.token_texts(self.tokenizer, row["response"]),
+            tokens=rollouts.token_texts(self.tokenizer, written),
             offsets=rollout.offsets[0],
             logp=sum(values),
         )
@@ -163,9 +164,8 @@ def checked(settings: Any, **values: Any) -> Any:
         raise UsageError(f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from None
 
 
-def encoded(model: LanguageModel, sample: Sample, answer: str, *, finished: bool) -> dict[str, list[int]]:
-    """Token ids of a prompt ("prompt") and of an answer ("response"), which ends with an end-of-sequence token if it is
-    finished.
+def encoded(model: LanguageModel, sample: Sample, answer: str, *, finished: bool) -> DrawnResponse:
+    """Return an answer to a prompt as if the model had drawn it, with an end-of-sequence token if it is finished.
 
     Raises `UsageError` for an answer without a token, `DataError` for a prompt that cannot be encoded.
     """
@@ -173,7 +173,8 @@ def encoded(model: LanguageModel, sample: Sample, answer: str, *, finished: bool
     response = ids if finished else ids[:-1]
     if not response:
         raise UsageError("the answer is empty and unfinished: it has no token to score")
-    return {"prompt": rollouts.encode_prompt(model.tokenizer, sample.prompt), "response": response}
+    prompt = rollouts.encode_prompt(model.tokenizer, sample.prompt)
+    return rollouts.given(model, prompt, response)
 
 
 def _is_one(prompts: Any) -> bool:

@@ -84,11 +84,10 @@ def _scored(stage: Stage, name: str, reward: Reward, sample: Sample, answer: str
     spec, needs = _reference(stage), reward.needs() | {"offsets"}
     model = run.model(spec) if attributing.of_a_model(needs) else models.read_vocabulary(spec, run.path)
     rollouts.check_same_tokens(model, reward=reward.tokenizer())
-    row = encoded(model, sample, answer, finished=ended)
-    rollout = attributing.as_rollout([row], model, needs=needs, reference=model, samples=[sample])
-    generated = rollouts.Generated(row["prompt"], row["response"], rollouts.as_response(model, row["response"]))
+    written = encoded(model, sample, answer, finished=ended)
+    rollout = attributing.as_rollout([written], model, needs=needs, reference=model, samples=[sample])
     scored = {name: reward.score(rollout)}
-    return answering.recorded(NAME, sample, generated, rollout, 0, scored, model.tokenizer)
+    return answering.recorded(NAME, sample, written, rollout, 0, scored, model.tokenizer)
 
 
 def _reference(stage: Stage) -> ModelSpec:

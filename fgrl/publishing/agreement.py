@@ -129,7 +129,8 @@ def _difference(rewards: list[Tensor], other: list[Tensor]) -> float:
 def of_stage(folder: Path, head: str, *, with_base: bool) -> Answers:
     """Return the stage's own model. with_base: measure the KL from what its adapter was added to as well."""
     model = models.load(ModelSpec(base=str(folder), dtype="float32", quantize=None), head=head)
-    prompts = [rollouts.encode_prompt(model.tokenizer, prompt) for prompt in PROBES]
+    asked = [rollouts.encode_prompt(model.tokenizer, prompt) for prompt in PROBES]
+    prompts = [list(rollouts.ids_of(prompt)) for prompt in asked]
     room = NEW_TOKENS if model.max_tokens is None else min(NEW_TOKENS, model.max_tokens - max(map(len, prompts)))
     if room < 1:
         raise DataError(f"the model reads {model.max_tokens} tokens, too few for the prompts of the check")
@@ -139,7 +140,8 @@ def of_stage(folder: Path, head: str, *, with_base: bool) -> Answers:
         return Answers(written, responses, _numbers(model, written, responses))
     sampling = Sampling(max_new_tokens=room, temperature=0.0)
     with default_engine().open(model) as drawer:
-        responses = [drawn.ids for drawn in rollouts.sample(drawer, prompts, sampling, seed=0)]
+        drawn = rollouts.sample(model, drawer, asked, sampling, seed=0)
+    responses = [list(rollouts.ids_of(response)) for response in drawn]
     logp, base_kl = _numbers(model, prompts, responses), None
     if with_base and model.adapted:
         base_kl = _kl_of(logp, _numbers(model, prompts, responses, adapter=False))

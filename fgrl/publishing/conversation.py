@@ -12,7 +12,7 @@ from fgrl.errors import UsageError
 from fgrl.kinds import DrawRequest, Engine, Reward, default_engine
 from fgrl.rollouts.text import UNFINISHED
 from fgrl.specs import Sampling
-from fgrl.types import Message, Sample
+from fgrl.types import DrawnResponse, Message, Sample
 
 answering = lazy.load("fgrl.evaluation.answering")
 attributing = lazy.load("fgrl.evaluation.attributing")
@@ -22,17 +22,15 @@ attributing = lazy.load("fgrl.evaluation.attributing")
 class Reply:
     """An answer."""
 
-    text: str
-    prompt_ids: list[int]
-    ids: list[int]
-    """With the end-of-sequence token, where there is one."""
-    finished: bool
-    """False: the length limit or Ctrl-C ended it."""
+    drawn: DrawnResponse
+    """Not finished where the length limit or Ctrl-C ended it."""
     stopped: bool
     """Ctrl-C ended it."""
-    lost: int
-    """Tokens of the conversation's beginning that the model did not read."""
     seconds: float
+
+    @property
+    def text(self) -> str:
+        return self.drawn.text
 
 
 @dataclass
@@ -84,17 +82,16 @@ class Conversation:
         Raises `DataError` where the chat template refuses the conversation; then nothing is remembered.
         """
         prompt = self.prompt(question)
-        whole = rollouts.encode_prompt(self.model.tokenizer, prompt)
         room = None if self.model.max_tokens is None else self.model.max_tokens - self.max_tokens
-        ids = rollouts.encode_prompt(self.model.tokenizer, prompt, room)
+        asked = rollouts.encode_prompt(self.model.tokenizer, prompt, room)
         drawn: list[int] = []
         printed = ""
-        sampling = Sampling(max_new_tokens=self.max_tokens, max_prompt_tokens=len(ids), temperature=self.temperature)
+        sampling = Sampling(max_new_tokens=self.max_tokens, max_prompt_tokens=len(asked), temperature=self.temperature)
         began, stopped = time.monotonic(), False
         seed = seeds.of_turn(self.seed, len(self.turns) // 2)
         try:
             with self.engine.open(self.model) as drawer:
-                for token in drawer.stream(DrawRequest(ids, sampling, seed, row=0)):
+                for token in drawer.stream(DrawRequest(asked, sampling, seed, row=0)):
                     drawn.append(token)
                     text = rollouts.decode(self.model.tokenizer, drawn)
                     if not text.endswith(UNFINISHED) and text.startswith(printed):
@@ -102,13 +99,13 @@ class Conversation:
                         shown(new)
         except KeyboardInterrupt:
             stopped = True
-        text = rollouts.decode(self.model.tokenizer, drawn)
+        answer = rollouts.given(self.model, asked, drawn)
+        text = answer.text
         if text.startswith(printed):
             shown(text[len(printed) :])
         if self.remembers:
             self.turns += [Message(role="user", content=question), Message(role="assistant", content=text)]
-        ended = bool(drawn) and drawn[-1] in self.model.eos_ids
-        return Reply(text, ids, drawn, ended, stopped, len(whole) - len(ids), time.monotonic() - began)
+        return Reply(answer, stopped, time.monotonic() - began)
 
 
 @dataclass(frozen=True)
@@ -139,26 +136,10 @@ def rewarded(
             "could be switched off: name the reference as the second model"
         )
     prompt = question if isinstance(question, str) else list(question)
-    row = {"prompt": reply.prompt_ids, "response": reply.ids}
     sample = Sample(id="chat", prompt=prompt)
-    rollout = attributing.as_rollout([row], model, needs=needs, reference=reference, samples=[sample])
+    rollout = attributing.as_rollout([reply.drawn], model, needs=needs, reference=reference, samples=[sample])
     rewards = reward.score(rollout)
-    values = answering.token_rewards(rewards, 0, len(reply.ids))
-    return RewardedReply(pieces(model.tokenizer, reply.ids, values), values, answering.response_reward(rewards, 0))
-
-
-def pieces(tokenizer: Any, ids: Sequence[int], values: Sequence[float | None]) -> list[str]:
-    """Return the characters of each token. One that several tokens share is in the first; a special token that has a
-    reward shows its name.
-    """
-    text, placed, result = rollouts.decode(tokenizer, ids), 0, []
-    for place, (start, end) in enumerate(rollouts.offsets(tokenizer, ids)):
-        start = max(start, placed)
-        piece = text[start:end] if end > start else ""
-        placed = max(placed, end)
-        result.append(
-            tokenizer.decode([ids[place]])
-            if not piece and values[place] and ids[place] in tokenizer.all_special_ids
-            else piece
-        )
-    return result
+    values = answering.token_rewards(rewards, 0, len(reply.drawn))
+    return RewardedReply(
+        rollouts.pieces(model.tokenizer, reply.drawn, values), values, answering.response_reward(rewards, 0)
+    )

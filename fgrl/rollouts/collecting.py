@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fgrl import console, lazy
 from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS, DrawRequest
-from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad
-from fgrl.rollouts.text import decode, encode_prompt, offsets
+from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad_responses
+from fgrl.rollouts.responses import as_rollout
+from fgrl.rollouts.text import decode, encode_prompt
 from fgrl.specs import Sampling
-from fgrl.types import Response, Rollout, Sample, Tokens
+from fgrl.types import DrawnResponse, Prompt, Rollout, Sample, Tokens
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from fgrl import models
-    from fgrl.kinds import Drawer, Drawn, Early
+    from fgrl.kinds import Drawer, Early
     from fgrl.models import LanguageModel, Scores
     from fgrl.rollouts.policies import LentPolicy
 else:
@@ -40,19 +41,20 @@ def check_exact(sampling: Sampling) -> None:
 
 
 def sample(
+    model: Any,
     drawer: Drawer,
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[Prompt],
     sampling: Sampling,
     *,
     seed: int,
     rows: Sequence[int] | None = None,
     early: Early | None = None,
-) -> list[Drawn]:
+) -> list[DrawnResponse]:
     """Responses to encoded prompts; row i uses the random stream (seed, rows[i])."""
     streams = range(len(prompts)) if rows is None else rows
-    return drawer.draw([
-        DrawRequest(prompt, sampling, seed, row, early) for prompt, row in zip(prompts, streams, strict=True)
-    ])  # fmt: skip
+    return _drawn(
+        model, drawer, [DrawRequest(prompt, sampling, seed, row, early) for prompt, row in zip(prompts, streams, strict=True)]
+    )  # fmt: skip
 
 
 def score(
@@ -186,62 +188,36 @@ def collect(
 
     # 1. responses: row b answers prompt b // per_prompt
     drawn = draw(model, drawer, prompts, sampling, per_prompt, seed=seed, first=first)
-    rows = [generated for group in drawn for generated in group]
-    tokens = pad(
-        [row.prompt_ids for row in rows],
-        [row.ids for row in rows],
-        model.pad_id,
-        model.eos_ids,
-        sampling.min_new_tokens,
-    )
+    rows = [response for group in drawn for response in group]
+    tokens = pad_responses(model, rows, sampling.min_new_tokens)
     # 2. log-probabilities, entropies, values
     console.phase("log-probabilities")
     temperature = sampling.temperature
     scored: dict[str, Any] = score(
         model, reference, tokens, needs, temperature=temperature, critic=critic, micro_batch_size=micro_batch_size
     )
-    scored |= _as_drawn(rows, tokens.mask)
     # 3. text and character offsets of the drawn tokens
-    return Rollout(
-        **vars(tokens),
+    return as_rollout(
+        model, rows, tokens, needs,
         group=torch.arange(len(prompts)).repeat_interleave(per_prompt),
         samples=[prompt for prompt in prompts for _ in range(per_prompt)],
-        texts=[row.response.text for row in rows],
-        offsets=[offsets(model.tokenizer, row.ids) for row in rows] if "offsets" in needs else None,
-        row=torch.arange(len(rows)) + first * per_prompt if "policy" in needs else None,
-        lent_policy=lent_policy if "policy" in needs else None,
-        temperature=temperature or 1.0,
-        ends=frozenset(model.eos_ids),
-        **scored,
-    )
+        first_row=first * per_prompt, lent_policy=lent_policy, temperature=temperature or 1.0,
+        **scored, **_as_drawn(rows, tokens.mask),
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Generated:
-    """A drawn response and the token ids of it and of its prompt."""
-
-    prompt_ids: list[int]
-    ids: list[int]
-    """With the end-of-sequence token, where there is one."""
-    response: Response
-    version: int = 0
-    """Of the weights that it was drawn from."""
-    logp: list[float] | None = None
-    """See `Drawn.logp`."""
-
-
-def _as_drawn(rows: Sequence[Generated], mask: Tensor) -> dict[str, Tensor]:
+def _as_drawn(rows: Sequence[DrawnResponse], mask: Tensor) -> dict[str, Tensor]:
     """Return the columns of what only the engine knows; {} where it draws from the very model. Raises ValueError for an
     engine that does not give each token a finite log-probability.
     """
-    if all(row.logp is None for row in rows):
+    if all(row.token_logp is None for row in rows):
         return {}
     logp = torch.zeros(mask.shape)
     for place, row in enumerate(rows):
-        given = [] if row.logp is None else row.logp
-        if len(given) != len(row.ids) or not all(map(math.isfinite, given)):
+        given = row.token_logp or []
+        if len(given) != len(row) or not all(map(math.isfinite, given)):
             raise ValueError(
-                f"the engine drew {len(row.ids)} tokens and gave {sum(map(math.isfinite, given))} finite log-probabilities: wants "
+                f"the engine drew {len(row)} tokens and gave {sum(map(math.isfinite, given))} finite log-probabilities: wants "
                 "one for each token"
             )
         logp[place, : len(given)] = torch.tensor(given)
@@ -253,22 +229,22 @@ def requests(
 ) -> list[DrawRequest]:
     """`per_prompt` requests for each prompt. Prompt i draws from the random streams of row (first + i) * per_prompt."""
     encoded = [encode_prompt(tokenizer, prompt.prompt, sampling.max_prompt_tokens) for prompt in prompts]
-    repeated = [ids for ids in encoded for _ in range(per_prompt)]
-    return [DrawRequest(ids, sampling, seed, first * per_prompt + i) for i, ids in enumerate(repeated)]
+    repeated = [prompt for prompt in encoded for _ in range(per_prompt)]
+    return [DrawRequest(prompt, sampling, seed, first * per_prompt + i) for i, prompt in enumerate(repeated)]
 
 
 def draw(
     model: Any, drawer: Drawer, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
-) -> list[list[Generated]]:  # fmt: skip
-    """`per_prompt` responses to each prompt, drawn as `requests` says."""
+) -> list[list[DrawnResponse]]:  # fmt: skip
+    """`per_prompt` responses to each prompt, drawn as `requests` says and `read`."""
     asked = requests(model.tokenizer, prompts, sampling, per_prompt, seed=seed, first=first)
-    drawn = [
-        Generated(list(one.prompt), each.ids, as_response(model, each.ids), each.version, each.logp)
-        for one, each in zip(asked, drawer.draw(asked), strict=True)
-    ]
+    drawn = _drawn(model, drawer, asked)
     return [drawn[i : i + per_prompt] for i in range(0, len(drawn), per_prompt)]
 
 
-def as_response(model: Any, ids: Sequence[int]) -> Response:
-    """Drawn token ids as a response. It is finished when it ends with an end-of-sequence token."""
-    return Response(text=decode(model.tokenizer, ids), finished=bool(ids) and ids[-1] in model.eos_ids)
+def _drawn(model: Any, drawer: Drawer, asked: Sequence[DrawRequest]) -> list[DrawnResponse]:
+    drawn = drawer.draw(asked)
+    return [
+        replace(each, prompt=one.prompt, text=decode(model.tokenizer, each))
+        for one, each in zip(asked, drawn, strict=True)
+    ]

@@ -28,13 +28,12 @@ def add(
     """Add the responses to one prompt. Too long prompts lose their beginning, too long responses their end, which is
     then an end-of-sequence token.
     """
-    whole = rollouts.encode_prompt(model.tokenizer, prompt)
-    prompt_ids = rollouts.cut_prompt(whole, model.tokenizer, max_prompt)
-    room = max(1, max_tokens - len(prompt_ids))
+    read = rollouts.encode_prompt(model.tokenizer, prompt, max_prompt)
+    room = max(1, max_tokens - len(read))
     encoded = [rollouts.encode_response(model.tokenizer, text, model.end_id) for text in responses]
     cut = [rollouts.cut_response(ids, room, model.end_id) for ids in encoded]
-    lost = [(len(whole) - len(prompt_ids), max(0, len(ids) - room)) for ids in encoded]
-    table.add(prompt_ids, *cut, eos_ids=model.eos_ids, lost=lost)
+    lost = [(read.lost, max(0, len(ids) - room)) for ids in encoded]
+    table.add(read.token_ids, *cut, eos_ids=model.eos_ids, lost=lost)
     table.prompt_digests.extend(trained_prompts.digests(prompt))
 
 

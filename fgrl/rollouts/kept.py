@@ -10,13 +10,13 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fgrl import stops
 from fgrl.files import write_json
-from fgrl.kinds import Drawer, Drawn, DrawRequest
+from fgrl.kinds import Drawer, DrawRequest
+from fgrl.types import DrawnResponse
 
 FOLDER = "drawn"
 """In the stage's folder: `<rank>-<iteration>.json`."""
@@ -33,7 +33,7 @@ class Kept(Drawer):
         """`missed` is called before responses are drawn that are not in the file."""
         self._drawer, self._file, self._missed = drawer, file, missed
 
-    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         """Return the responses in the file, where they are those to these requests; else draw them and write the
         file.
         """
@@ -42,15 +42,20 @@ class Kept(Drawer):
             return kept
         self._missed()
         drawn = self._drawer.draw(requests)
-        write_json(self._file, {"asked": asked, "drawn": [asdict(each) for each in drawn]}, indent=None)
+        write_json(self._file, {"asked": asked, "drawn": [of_engine(each) for each in drawn]}, indent=None)
         return drawn
 
-    def _kept(self, asked: str) -> list[Drawn] | None:
+    def _kept(self, asked: str) -> list[DrawnResponse] | None:
         try:
             kept: Any = json.loads(self._file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):  # a file that was cut off has no responses
             return None
-        return [Drawn(**each) for each in kept["drawn"]] if kept["asked"] == asked else None
+        return [DrawnResponse(**each) for each in kept["drawn"]] if kept["asked"] == asked else None
+
+
+def of_engine(response: DrawnResponse) -> dict[str, Any]:
+    """Return what the engine said about a response, without what `rollouts` added."""
+    return {name: getattr(response, name) for name in ("token_ids", "finish", "version", "token_logp", "turn")}
 
 
 def fingerprint(requests: Sequence[DrawRequest]) -> str:
@@ -60,7 +65,7 @@ def fingerprint(requests: Sequence[DrawRequest]) -> str:
     digest = hashlib.sha256()
     for one in requests:
         sampling = one.sampling.model_dump(exclude={"batch_size"})
-        digest.update(json.dumps([list(one.prompt), sampling, one.seed, one.row, repr(one.early)]).encode())
+        digest.update(json.dumps([list(one.prompt.token_ids), sampling, one.seed, one.row, repr(one.early)]).encode())
     return digest.hexdigest()
 
 

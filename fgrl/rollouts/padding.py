@@ -7,7 +7,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from fgrl import lazy
-from fgrl.types import Tokens
+from fgrl.rollouts.text import Ids, ids_of
+from fgrl.types import DrawnResponse, Tokens
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +21,8 @@ else:
 
 
 def pad(
-    prompts: Sequence[Sequence[int]],
-    responses: Sequence[Sequence[int]],
+    prompts: Sequence[Ids],
+    responses: Sequence[Ids],
     pad_id: int,
     eos_ids: Iterable[int],
     min_new_tokens: int = 0,
@@ -32,23 +33,34 @@ def pad(
     marks the first `min_new_tokens` tokens of each response, where it was drawn with such a bound.
     """
     ends = set(eos_ids)
-    prompt_ids, prompt_mask = _padded(prompts, pad_id, left=True)
-    response_ids, mask = _padded(responses, pad_id, left=False)
+    prompt_ids, prompt_mask = pad_prompts(prompts, pad_id)
+    written = [ids_of(response) for response in responses]
+    response_ids, mask = _padded(written, pad_id, left=False)
     eos = torch.zeros_like(mask)
-    for row, response in enumerate(responses):
-        if len(response) and response[-1] in ends:
-            eos[row, len(response) - 1] = True
+    for row, ids in enumerate(written):
+        if len(ids) and ids[-1] in ends:
+            eos[row, len(ids) - 1] = True
     no_end = mask & (torch.arange(mask.shape[1]) < min_new_tokens) if min_new_tokens else None
     return Tokens(prompt_ids, prompt_mask, response_ids, mask, eos, no_end=no_end)
 
 
-def pad_rows(rows: Sequence[Mapping[str, Any]], pad_id: int, eos_ids: Iterable[int], min_new_tokens: int = 0) -> Tokens:
+def pad_rows(rows: Sequence[Mapping[str, Any]], pad_id: int, eos_ids: Iterable[int]) -> Tokens:
     """`pad` of rows with a "prompt" and a "response"."""
-    return pad([row["prompt"] for row in rows], [row["response"] for row in rows], pad_id, eos_ids, min_new_tokens)
+    return pad([row["prompt"] for row in rows], [row["response"] for row in rows], pad_id, eos_ids)
 
 
-def _padded(rows: Sequence[Sequence[int]], pad_id: int, *, left: bool) -> tuple[Tensor, Tensor]:
-    width = max(1, *(len(row) for row in rows)) if rows else 1
+def pad_responses(model: Any, responses: Sequence[DrawnResponse], min_new_tokens: int = 0) -> Tokens:
+    """`pad` of responses to their own prompts."""
+    return pad([each.prompt for each in responses], responses, model.pad_id, model.eos_ids, min_new_tokens)
+
+
+def pad_prompts(prompts: Sequence[Ids], pad_id: int, width: int = 1) -> tuple[Tensor, Tensor]:
+    """Prompts [B,P] padded on the left to at least `width` tokens, and which tokens are real, bool [B,P]."""
+    return _padded([ids_of(prompt) for prompt in prompts], pad_id, left=True, width=width)
+
+
+def _padded(rows: Sequence[Sequence[int]], pad_id: int, *, left: bool, width: int = 1) -> tuple[Tensor, Tensor]:
+    width = max(width, *(len(row) for row in rows)) if rows else width
     ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
     mask = torch.zeros((len(rows), width), dtype=torch.bool)
     for index, row in enumerate(rows):

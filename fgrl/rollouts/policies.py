@@ -25,10 +25,10 @@ from fgrl import lazy
 from fgrl.errors import PolicyNotLent
 from fgrl.kinds import DrawRequest
 from fgrl.rollouts.lent_modules import LentModule
-from fgrl.rollouts.padding import in_micro_batches, micro_batches, pad
-from fgrl.rollouts.text import decode, offsets
+from fgrl.rollouts.padding import in_micro_batches, micro_batches, pad_responses
+from fgrl.rollouts.responses import as_rollout, given
 from fgrl.specs import Sampling
-from fgrl.types import Rollout, Tokens
+from fgrl.types import Prompt, Rollout, Tokens
 
 if TYPE_CHECKING:
     import torch
@@ -298,7 +298,7 @@ class Policy:
         ]  # fmt: skip
         drawn = iter(self._lent.drawer().draw(asked))
         for number in left:
-            endings[number] = [next(drawn).ids for _ in range(k)]
+            endings[number] = [next(drawn).token_ids for _ in range(k)]
         use = self._lent.use
         use.continuations += len(left) * k
         use.generated_tokens += sum(len(ids) for own in endings for ids in own)
@@ -333,23 +333,17 @@ class Policy:
 
     def _responses_to(self, rows: Sequence[int], responses: Sequence[Sequence[int]], min_new_tokens: int) -> Rollout:
         whole, model = self._rollout, self._model
-        prompts = [whole.prompt_ids[row][whole.prompt_mask[row]].tolist() for row in rows]
-        tokens = pad(prompts, responses, model.pad_id, model.eos_ids, min_new_tokens)
-        return Rollout(
-            **vars(tokens),
-            group=torch.arange(len(rows)),
-            samples=[whole.samples[row] for row in rows],
-            texts=[decode(model.tokenizer, ids) for ids in responses],
-            offsets=[offsets(model.tokenizer, ids) for ids in responses],
-            temperature=whole.temperature,
-            ends=whole.ends,
-        )
+        read = [given(model, self._read(row, 0), ids) for row, ids in zip(rows, responses, strict=True)]
+        return as_rollout(
+            model, read, pad_responses(model, read, min_new_tokens), frozenset({"offsets"}), group=torch.arange(len(rows)),
+            samples=[whole.samples[row] for row in rows], temperature=whole.temperature,
+        )  # fmt: skip
 
-    def _read(self, row: int, position: int) -> list[int]:
+    def _read(self, row: int, position: int) -> Prompt:
         """Return the prompt and the beginning of a response, as the model reads them."""
         whole = self._rollout
         prompt = whole.prompt_ids[row][whole.prompt_mask[row]].tolist()
-        return prompt + whole.response_ids[row, :position].tolist()
+        return Prompt((*prompt, *whole.response_ids[row, :position].tolist()))
 
     def _stream(self, row: int, position: int, k: int, stream: str) -> int:
         name = f"{stream}\0{int(self._rollout.filled('row')[row])}\0{position}\0{k}"

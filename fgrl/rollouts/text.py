@@ -12,19 +12,28 @@ from typing import Any
 
 from fgrl import lazy
 from fgrl.errors import DataError
-from fgrl.types import Message
+from fgrl.types import DrawnResponse, Message, Prompt
 
 jinja2 = lazy.load("jinja2")
 
 
-def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: int | None = None) -> list[int]:
-    """Token ids of a prompt, ready for an answer to follow.
+Ids = Prompt | DrawnResponse | Sequence[int]
+
+
+def ids_of(what: Ids) -> Sequence[int]:
+    """Return the token ids of a prompt or a response."""
+    return what.token_ids if isinstance(what, Prompt | DrawnResponse) else what
+
+
+def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: int | None = None) -> Prompt:
+    """Return a prompt as the model reads it, ready for an answer to follow.
 
     With a chat template, a text is one user turn, and the template is rendered directly to ids, including the header of
     the assistant's turn; without one, the text is encoded as it is. A prompt longer than `max_tokens` loses its
     beginning, except for the beginning-of-sequence token. Raises `DataError` for two beginning-of-sequence tokens in a
     row (every later probability would be wrong), for a chat without a chat template, and for an empty prompt.
     """
+    turns = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
     if isinstance(prompt, str) and not tokenizer.chat_template:
         ids = list(tokenizer(prompt).input_ids)
         if ids and ids[-1] == tokenizer.eos_token_id:  # some tokenizers append an end-of-sequence token
@@ -35,7 +44,6 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
                 "the prompt is a conversation (a `system` prompt makes it one), but the tokenizer has no chat template: name a file "
                 "with one as `chat_template` of the model, or use prompts that are a text"
             )
-        turns = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
         messages = [{"role": turn.role, "content": turn.content} for turn in turns]
         try:
             rendered = tokenizer.apply_chat_template(
@@ -59,17 +67,11 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
             ids = [bos, *ids]
     if not ids:
         raise DataError(f"an empty prompt: {prompt!r}")
-    return cut_prompt(ids, tokenizer, max_tokens)
-
-
-def cut_prompt(ids: list[int], tokenizer: Any, max_tokens: int | None) -> list[int]:
-    """Return a prompt without its beginning when it is longer than `max_tokens`; the beginning-of-sequence token
-    stays.
-    """
-    if max_tokens is None or len(ids) <= max_tokens:
-        return ids
-    keep = ids[:1] if ids[0] == tokenizer.bos_token_id and max_tokens > 1 else []
-    return keep + ids[len(ids) - max_tokens + len(keep) :]
+    lost = 0
+    if max_tokens is not None and len(ids) > max_tokens:
+        lost, keep = len(ids) - max_tokens, int(ids[0] == bos and max_tokens > 1)
+        ids = ids[:keep] + ids[lost + keep :]
+    return Prompt(tuple(ids), turns=turns, template=tokenizer.chat_template, lost=lost)
 
 
 def encode_response(tokenizer: Any, text: str, end_id: int) -> list[int]:
@@ -84,26 +86,40 @@ def cut_response(ids: list[int], max_tokens: int, end_id: int) -> list[int]:
     return ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], end_id]
 
 
-def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+def decode(tokenizer: Any, ids: Ids) -> str:
     """Return the text of a response, without special tokens and without tidying of spaces."""
-    return str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    return str(tokenizer.decode(list(ids_of(ids)), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
-def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+def token_texts(tokenizer: Any, *parts: Ids) -> list[str]:
     """Each token decoded alone, special tokens too."""
-    return [tokenizer.decode([token]) for token in ids]
+    return [tokenizer.decode([token]) for part in parts for token in ids_of(part)]
+
+
+def pieces(tokenizer: Any, response: DrawnResponse, values: Sequence[float | None]) -> list[str]:
+    """Return the characters of each token of a response. One that several tokens share is in the first; a special token
+    that has a value shows its name.
+    """
+    placed, result = 0, []
+    for token, (start, end), value in zip(response.token_ids, offsets(tokenizer, response), values, strict=True):
+        piece = response.text[max(start, placed) : end]
+        placed = max(placed, end)
+        named = not piece and value and token in tokenizer.all_special_ids
+        result.append(tokenizer.decode([token]) if named else piece)
+    return result
 
 
 UNFINISHED = "\ufffd"
 """What a tokenizer decodes bytes to that are not (yet) a whole character."""
 
 
-def offsets(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Characters `start:end` of `decode(tokenizer, ids)` that each token covers.
+def offsets(tokenizer: Any, response: Ids) -> list[tuple[int, int]]:
+    """Characters `start:end` of `decode(tokenizer, response)` that each token covers.
 
     Tokens that hold parts of one character (an emoji in byte-level vocabularies) all cover it. A special token covers
     nothing. Together the tokens cover every character.
     """
+    ids = ids_of(response)
     return _offsets_by_bytes(tokenizer, ids) or _offsets_by_prefix(tokenizer, ids)
 
 

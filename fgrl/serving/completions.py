@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fgrl.kinds import Drawn, DrawRequest
+from fgrl.kinds import DrawRequest
+from fgrl.types import DrawnResponse
 
 LEAST_TEMPERATURE = 0.01
 """vLLM raises temperatures between 0 and this one to it."""
@@ -45,7 +46,7 @@ def body(request: DrawRequest, reader: Reader, name: str, *, own_ends: bool = Tr
     more = early.ids if early is not None and not sampling.min_new_tokens else frozenset()
     asked = {
         "model": name,
-        "prompt": list(request.prompt),
+        "prompt": list(request.prompt.token_ids),
         "max_tokens": sampling.max_new_tokens,
         "min_tokens": sampling.min_new_tokens,
         "temperature": sampling.temperature,
@@ -72,7 +73,7 @@ def stream(request: DrawRequest) -> int:
 
 def read(
     answer: Any, request: DrawRequest, reader: Reader, complete: Callable[[Sequence[int]], bool] | None, version: int
-) -> Drawn:
+) -> DrawnResponse:
     """Return the response that an answer holds. complete: the test of `request.early`.
 
     Raises `BadAnswer` for everything else: an answer that was given up, cut off, to another prompt, with tokens that the
@@ -85,7 +86,7 @@ def read(
     reason = choice.get("finish_reason")
     if reason not in ("stop", "length"):
         raise BadAnswer(f"it was given up: finish reason {reason!r}")
-    if choice.get("prompt_token_ids") != list(request.prompt):
+    if choice.get("prompt_token_ids") != list(request.prompt.token_ids):
         raise BadAnswer("it answers another prompt")
     ids: Any = choice.get("token_ids")
     logp: Any = (choice.get("logprobs") or {}).get("token_logprobs")
@@ -107,7 +108,7 @@ def part(event: Any, request: DrawRequest, reader: Reader) -> tuple[list[int], l
     reason = choice.get("finish_reason")
     if reason not in (None, "stop", "length"):
         raise BadAnswer(f"it was given up: finish reason {reason!r}")
-    if choice.get("prompt_token_ids") not in (None, list(request.prompt)):
+    if choice.get("prompt_token_ids") not in (None, list(request.prompt.token_ids)):
         raise BadAnswer("it answers another prompt")
     ids, logp = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
     if not ids and reason is None:
@@ -131,7 +132,7 @@ def _check_tokens(ids: Any, logp: Any, reader: Reader) -> None:
 def finished(
     ids: list[int], logp: list[float], request: DrawRequest, reader: Reader,
     complete: Callable[[Sequence[int]], bool] | None, version: int, *, at_limit: bool, start: int = 0,
-) -> Drawn:  # fmt: skip
+) -> DrawnResponse:  # fmt: skip
     """Return the tokens up to where the response ends. Raises `BadAnswer` where it does not, or may not, end there.
 
     start: it does not end before this token.
@@ -144,9 +145,9 @@ def finished(
         if early or token in reader.ends:
             if token in reader.ends and place + 1 < len(ids):
                 raise BadAnswer("it goes on behind an end token")
-            return Drawn(ids[: place + 1], "early" if early else "end", version, logp[: place + 1])
+            return DrawnResponse(ids[: place + 1], "early" if early else "end", version, logp[: place + 1])
     if len(ids) > sampling.max_new_tokens:
         raise BadAnswer(f"it has {len(ids)} tokens, and {sampling.max_new_tokens} were asked for")
     if len(ids) < sampling.max_new_tokens or not at_limit:
         raise BadAnswer(f"it stops after {len(ids)} tokens without an end")
-    return Drawn(ids, "length", version, logp)
+    return DrawnResponse(ids, "length", version, logp)

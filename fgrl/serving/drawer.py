@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 
 from fgrl import console, stops
 from fgrl.errors import EngineFailed, Stopped, UsageError
-from fgrl.kinds import Drawer, Drawn, DrawRequest, Parcel, Transfer
+from fgrl.kinds import Drawer, DrawRequest, Parcel, Transfer
 from fgrl.llm import background, together
 from fgrl.llm.early import complete
 from fgrl.serving import completions, connection
 from fgrl.serving.completions import BadAnswer
 from fgrl.serving.connection import Refused, ServerGone
 from fgrl.serving.servers import Servers, Slot
+from fgrl.types import DrawnResponse
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ class _Round:
     queue: deque[int]
     before: int
     """Responses of earlier rounds."""
-    drawn: dict[int, Drawn] = field(default_factory=dict)
+    drawn: dict[int, DrawnResponse] = field(default_factory=dict)
     by: dict[int, Slot] = field(default_factory=dict)
     """Which server drew it."""
     lost: dict[int, tuple[Slot, str]] = field(default_factory=dict)
@@ -185,11 +186,11 @@ class Served(Drawer):
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 
-    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         if not requests:
             return []
         self._check(requests)
-        drawn: dict[int, Drawn] = {}
+        drawn: dict[int, DrawnResponse] = {}
         self._tries.clear()
         barren = 0
         with self._with_weights() as servers:
@@ -304,7 +305,7 @@ class Served(Drawer):
             for slot in slots:
                 copies.create_task(ask(slot))
 
-    async def _ask(self, client: Any, request: DrawRequest, ended: Any, *, first: bool) -> Drawn:
+    async def _ask(self, client: Any, request: DrawRequest, ended: Any, *, first: bool) -> DrawnResponse:
         assert self._parcel is not None
         if request.early is not None and request.early.json_object:  # the server cannot tell where it ends
             ids: list[int] = []
@@ -329,7 +330,7 @@ class Served(Drawer):
 
     def _finished(
         self, ids: list[int], logp: list[float], request: DrawRequest, ended: Any, reason: str | None, before: int
-    ) -> Drawn | None:
+    ) -> DrawnResponse | None:
         """Return the response, if it ends with the tokens from `before` on. reason: why the server ends it there, if it does."""
         try:
             at_limit = reason == "length"
@@ -349,7 +350,7 @@ class Served(Drawer):
             async for tokens, values, reason in self._parts(client, request):
                 before, ids, logp = len(ids), ids + tokens, logp + values
                 whole = self._finished(ids, logp, request, ended, reason, before)
-                yield tokens if whole is None else whole.ids[before:]
+                yield tokens if whole is None else whole.token_ids[before:]
                 if whole is not None:
                     return
         raise ServerGone("the stream ended before the answer")

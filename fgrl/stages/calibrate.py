@@ -102,7 +102,8 @@ class CalibrateStage(Stage):
             for start in range(0, len(order), self.batch_size):
                 chosen = order[start : start + self.batch_size]
                 rollout = scoring.as_rollout(
-                    [rows[i] for i in chosen], model, needs=self.reward.needs(), reference=model,
+                    [rollouts.given(model, rows[i]["prompt"], rows[i]["response"]) for i in chosen], model,
+                    needs=self.reward.needs(), reference=model,
                     entropies=None if entropies is None else [entropies[i] for i in chosen],
                 )  # fmt: skip
                 rewards, locations, valid = self.reward.actions(rollout)
@@ -122,7 +123,8 @@ class CalibrateStage(Stage):
         self.setup(run)
         model = run.model(self.model)
         rows = self._rows(model, limit=count)
-        rollout = scoring.as_rollout(rows, model, needs=self.reward.needs(), reference=model)
+        responses = [rollouts.given(model, row["prompt"], row["response"]) for row in rows]
+        rollout = scoring.as_rollout(responses, model, needs=self.reward.needs(), reference=model)
         yield from previews.of_rollout(
             rollout, self.reward.scored(rollout), model.tokenizer, [row["lost"] for row in rows]
         )

@@ -19,11 +19,10 @@ from fgrl.types import Advantages, Rewards, Rollout, Sample
 
 def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> MarkedTokens:
     """Return a prompt that is to be answered, as `max_tokens` leave it, with the right answers where they are known."""
-    whole = rollouts.encode_prompt(tokenizer, sample.prompt)
     kept = rollouts.encode_prompt(tokenizer, sample.prompt, max_tokens)
     right = [sample.reference] if isinstance(sample.reference, str) else sample.reference or []
     return MarkedTokens(
-        title=f"{sample.id}: {_tokens('prompt', len(kept), len(whole) - len(kept))}",
+        title=f"{sample.id}: {_tokens('prompt', len(kept), kept.lost)}",
         tokens=rollouts.token_texts(tokenizer, kept),
         kinds=["prompt"] * len(kept),
         note=f"reference: {' | '.join(right)}" if right else "",

@@ -13,7 +13,7 @@ from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engin
 from fgrl.registry import Key, register
 from fgrl.specs import ModelSpec, Sampling
 from fgrl.stages import sizes
-from fgrl.types import Sample, Samples, read_jsonl, write_jsonl
+from fgrl.types import DrawnResponse, Sample, Samples, read_jsonl, write_jsonl
 
 rollouts = lazy.load("fgrl.rollouts")
 previews = lazy.load("fgrl.stages.previews")
@@ -85,7 +85,7 @@ class SampleStage(Stage):
             yield previews.of_prompt(sample, tokenizer, self.sampling.max_prompt_tokens)
 
 
-def with_drawn(sample: Sample, drawn: Sequence[Any]) -> Sample:
+def with_drawn(sample: Sample, drawn: Sequence[DrawnResponse]) -> Sample:
     """Return the sample with the drawn responses, which replace those that it had."""
-    responses = [generated.response for generated in drawn]
+    responses = [each.record for each in drawn]
     return sample.model_copy(update={"responses": responses, "chosen": None, "verdicts": None})

@@ -109,7 +109,7 @@ def drawn(spec: ModelSpec, rows: Sequence[Sample | Pair], max_prompt: int, most:
         with default_engine().open(model) as drawer:
             answers = [own for (own,) in rollouts.draw(model, drawer, samples, sampling, 1, seed=0)]
         ticker.advance(len(samples))
-    return Lengths.of([len(own.ids) for own in answers]), sum(not own.response.finished for own in answers)
+    return Lengths.of([len(own) for own in answers]), sum(own.finish != "end" for own in answers)
 
 
 def sizes(

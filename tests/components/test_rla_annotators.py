@@ -188,7 +188,7 @@ def test_cross_entropy_against_a_forward_of_each_label_alone(tiny_model_dir: Pat
     tokenizer = model.tokenizer
     from fgrl import rollouts
 
-    prompt = rollouts.encode_prompt(tokenizer, "?")
+    prompt = list(rollouts.encode_prompt(tokenizer, "?").token_ids)
     for response in found.responses[:2]:
         written = tokenizer(response.text, add_special_tokens=False).input_ids
         best = []

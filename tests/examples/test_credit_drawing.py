@@ -160,10 +160,10 @@ def test_a_training_on_pairs_keeps_the_credit_of_its_tokens(
     moved = 0.0
     for line in kept:
         number = int(line.sample.id) - 1
-        prompt = rollouts.encode_prompt(tokenizer, f"Opposite of {'hot' * (number + 1)}?")
+        prompt = rollouts.encode_prompt(tokenizer, f"Opposite of {'hot' * (number + 1)}?").token_ids
         answer = rollouts.encode_response(tokenizer, {"chosen": "cold", "rejected": "hot"}[line.model], start.end_id)
         assert line.tokens == rollouts.token_texts(tokenizer, answer)
-        policy, reference = (distributions(model, prompt, answer) for model in (trained, start))
+        policy, reference = (distributions(model, list(prompt), answer) for model in (trained, start))
         places = torch.arange(len(answer))
         ratio = (policy - reference)[places, torch.tensor(answer)]
         weight = torch.tensor(line.columns["weight"]) if "weight" in line.columns else torch.ones(len(answer))

@@ -80,7 +80,7 @@ def test_what_it_answers_is_what_the_model_says(start, tiny_model_dir):
     model = models.load(ModelSpec(base=str(tiny_model_dir)))
     requests = questions(4, logprobs=5)
     for request, answer in zip(requests, start().complete(requests), strict=True):
-        ids = encode(model.tokenizer, request)
+        ids = list(encode(model.tokenizer, request).token_ids)
         written: list[int] = []
         while len(written) < 8 and not set(written) & model.eos_ids:
             logits = model.net(input_ids=torch.tensor([ids + written])).logits[0, -1]

@@ -18,7 +18,7 @@ from fgrl.kinds import Early
 from fgrl.llm.json_object import first_object
 from fgrl.pipeline.run import Run
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.types import Message, Request
+from fgrl.types import Message, Prompt, Request
 
 QUESTIONS = [Request(messages=[Message(role="user", content=f"lamps {number}")]) for number in range(10)]
 LIKELY = {"{": 3.0, "}": 3.0, '"': 2.0, ":": 1.5, "1": 1.0, "a": 1.0}
@@ -70,7 +70,7 @@ def test_an_answer_is_the_beginning_of_what_would_have_been_drawn(writer, tmp_pa
 def test_rows_that_are_complete_leave_the_batch(tiny_model_dir) -> None:
     """The others are drawn as without it, and finished rows are no longer computed."""
     model = models.load(ModelSpec(base=str(tiny_model_dir)))
-    drawer, prompts = HF().open(model), [[1, 20 + i] for i in range(6)]
+    drawer, prompts = HF().open(model), [Prompt((1, 20 + i)) for i in range(6)]
     sampling = Sampling(max_new_tokens=12)
     widths = []
     trunk = model.trunk.forward
@@ -80,13 +80,13 @@ def test_rows_that_are_complete_leave_the_batch(tiny_model_dir) -> None:
         return trunk(*args, **inputs)
 
     model.trunk.forward = counted
-    through = rollouts.sample(drawer, prompts, sampling, seed=0)
+    through = rollouts.sample(model, drawer, prompts, sampling, seed=0)
     whole_cost, widths[:] = sum(widths), []
-    marks = frozenset(row.ids[i] for i, row in enumerate(through[:4])) - model.eos_ids
-    short = rollouts.sample(drawer, prompts, sampling, seed=0, early=Early(ids=marks))
+    marks = frozenset(row.token_ids[i] for i, row in enumerate(through[:4])) - model.eos_ids
+    short = rollouts.sample(model, drawer, prompts, sampling, seed=0, early=Early(ids=marks))
     for row, long in zip(short, through, strict=True):
-        first = next((count for count, token in enumerate(long.ids) if token in marks), None)
-        assert row.ids == (long.ids if first is None else long.ids[: first + 1])
+        first = next((count for count, token in enumerate(long.token_ids) if token in marks), None)
+        assert row.token_ids == (long.token_ids if first is None else long.token_ids[: first + 1])
         assert (row.finish == "early") == (first is not None)
     assert sum(widths) < whole_cost
 
@@ -108,15 +108,17 @@ def rare_letters(rows: list[list[str]], tokens: int) -> str:
 def test_a_response_ends_behind_a_string(tokens: int, tiny_model_dir) -> None:
     """Also where the string lies in several tokens; the others are drawn as without it."""
     model = models.load(ModelSpec(base=str(tiny_model_dir)))
-    drawer, prompts, sampling = HF().open(model), [[1, 20 + i] for i in range(40)], Sampling(max_new_tokens=30)
-    through = rollouts.sample(drawer, prompts, sampling, seed=0)
-    letters = rare_letters([[rollouts.decode(model.tokenizer, [id]) for id in row.ids] for row in through], tokens)
-    short = rollouts.sample(drawer, prompts, sampling, seed=0, early=Early(strings=(letters,)))
+    drawer, prompts, sampling = HF().open(model), [Prompt((1, 20 + i)) for i in range(40)], Sampling(max_new_tokens=30)
+    through = rollouts.sample(model, drawer, prompts, sampling, seed=0)
+    letters = rare_letters(
+        [[rollouts.decode(model.tokenizer, [id]) for id in row.token_ids] for row in through], tokens
+    )
+    short = rollouts.sample(model, drawer, prompts, sampling, seed=0, early=Early(strings=(letters,)))
     assert {"early"} < {row.finish for row in short}
     for row, long in zip(short, through, strict=True):
-        texts = [rollouts.decode(model.tokenizer, long.ids[: count + 1]) for count in range(len(long.ids))]
+        texts = [rollouts.decode(model.tokenizer, long.token_ids[: count + 1]) for count in range(len(long.token_ids))]
         first = next((count for count, text in enumerate(texts) if letters in text), None)
-        assert row.ids == (long.ids if first is None else long.ids[: first + 1])
+        assert row.token_ids == (long.token_ids if first is None else long.token_ids[: first + 1])
         assert (row.finish == "early") == (first is not None)
 
 

@@ -26,6 +26,7 @@ from fgrl.models.embeddings import SentenceEncoder
 from fgrl.models.finite import non_finite
 from fgrl.models.token_embeddings import TokenEncoder
 from fgrl.specs import ModelSpec, Sampling
+from fgrl.types import Prompt
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn])
@@ -146,7 +147,7 @@ def test_numbers_that_are_not_finite_stop_the_first_pass(tiny_model_dir: Path, n
     for one in (model, scorer):
         one.trunk.norm.weight.data.fill_(norm)
         one.trunk.embed_tokens.weight.data.mul_(1e6)
-    request = DrawRequest([1, 20, 30], Sampling(max_new_tokens=4, temperature=temperature), seed=0, row=0)
+    request = DrawRequest(Prompt((1, 20, 30)), Sampling(max_new_tokens=4, temperature=temperature), seed=0, row=0)
     with pytest.raises(Stopped, match=said):
         HF().open(model).draw([request])
     with pytest.raises(Stopped, match=said):

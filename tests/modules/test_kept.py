@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import test_online
 
-from fgrl.kinds import Drawer, Drawn, DrawRequest
+from fgrl.kinds import Drawer, DrawRequest
 from fgrl.modules.online import OnlineRounds
 from fgrl.rollouts.kept import FOLDER, Draws, Kept
 from fgrl.specs import Sampling
+from fgrl.types import DrawnResponse, Prompt
 
 
 class Counting(Drawer):
@@ -23,12 +24,12 @@ class Counting(Drawer):
     def __init__(self) -> None:
         self.calls = 0
 
-    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         self.calls += 1
-        return [Drawn([self.calls, one.row], "length", self.version, [-0.5, -1.0]) for one in requests]
+        return [DrawnResponse([self.calls, one.row], "length", self.version, [-0.5, -1.0]) for one in requests]
 
 
-REQUESTS = [DrawRequest([1, 20 + row], Sampling(max_new_tokens=2), 3, row) for row in range(3)]
+REQUESTS = [DrawRequest(Prompt((1, 20 + row)), Sampling(max_new_tokens=2), 3, row) for row in range(3)]
 
 
 def test_the_same_requests_get_the_responses_in_the_file(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_the_same_requests_get_the_responses_in_the_file(tmp_path: Path) -> None
 CHANGES = {
     "fewer": lambda asked: asked[1:],
     "another order": lambda asked: asked[::-1],
-    "another prompt": lambda asked: [replace(asked[0], prompt=[1, 2]), *asked[1:]],
+    "another prompt": lambda asked: [replace(asked[0], prompt=Prompt((1, 2))), *asked[1:]],
     "another seed": lambda asked: [replace(one, seed=4) for one in asked],
     "another row": lambda asked: [replace(asked[0], row=9), *asked[1:]],
     "another limit": lambda asked: [replace(one, sampling=Sampling(max_new_tokens=3)) for one in asked],
@@ -55,7 +56,7 @@ CHANGES = {
 def test_other_requests_are_drawn(change: str, tmp_path: Path) -> None:
     drawer, file = Counting(), tmp_path / "drawn.json"
     Kept(drawer, file).draw(REQUESTS)
-    assert Kept(drawer, file).draw(CHANGES[change](REQUESTS))[0].ids[0] == 2
+    assert Kept(drawer, file).draw(CHANGES[change](REQUESTS))[0].token_ids[0] == 2
 
 
 def test_the_version_is_that_of_the_weights_that_drew(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_a_file_that_was_cut_off_has_no_responses(content: str, tmp_path: Path) 
     drawer, file = Counting(), tmp_path / "drawn.json"
     file.write_text(content)
     assert len(Kept(drawer, file).draw(REQUESTS)) == 3
-    assert json.loads(file.read_text())["drawn"][0]["logp"] == [-0.5, -1.0]
+    assert json.loads(file.read_text())["drawn"][0]["token_logp"] == [-0.5, -1.0]
 
 
 class Killed(Exception):

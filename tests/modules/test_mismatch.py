@@ -250,7 +250,10 @@ class Silent(Apart):
         draw = drawer.draw
 
         def fewer(requests: Any) -> Any:
-            return [type(each)(each.ids, each.finish, each.version, each.logp[:gives]) for each in draw(requests)]
+            return [
+                type(each)(each.token_ids, each.finish, each.version, each.token_logp[:gives])
+                for each in draw(requests)
+            ]
 
         drawer.draw = fewer
         return drawer

@@ -12,7 +12,7 @@ from trained_stages import finish, train
 from trained_stages import stage as unfinished
 from typer.testing import CliRunner
 
-from fgrl import models
+from fgrl import models, rollouts
 from fgrl.cli import app, chatting
 from fgrl.errors import DataError, UsageError
 from fgrl.files import sha256_of_code
@@ -25,7 +25,7 @@ from fgrl.report import terminal
 from fgrl.report.marked_tokens import MarkedTokens
 from fgrl.rollouts import encode_prompt
 from fgrl.specs import ModelSpec
-from fgrl.types import Message
+from fgrl.types import DrawnResponse, Message
 from fgrl.visible import visible
 
 
@@ -68,15 +68,18 @@ def test_the_second_question_follows_the_first_answer(model):
     second = chat.ask("And then?")
     turns = [("system", "Be brief."), ("user", "Why?"), ("assistant", first.text), ("user", "And then?")]
     expected = encode_prompt(model.tokenizer, [Message(role=role, content=text) for role, text in turns])
-    assert second.prompt_ids == expected
+    assert second.drawn.prompt == expected
     chat.reset()
     assert [turn.role for turn in chat.prompt("Why?")] == ["system", "user"]
-    assert chat.ask("Why?").ids == first.ids, "the same seed and words give the same answer"
+    assert chat.ask("Why?").drawn.token_ids == first.drawn.token_ids, "the same seed and words give the same answer"
 
 
 def test_seeds_and_turns_draw_differently_and_greedy_answers_do_not(model):
-    assert talk(model, temperature=1.0, seed=0).ask("Why?").ids != talk(model, temperature=1.0, seed=1).ask("Why?").ids
-    greedy = [talk(model, temperature=0, seed=seed).ask("Why?").ids for seed in (0, 1)]
+    assert (
+        talk(model, temperature=1.0, seed=0).ask("Why?").drawn.token_ids
+        != talk(model, temperature=1.0, seed=1).ask("Why?").drawn.token_ids
+    )
+    greedy = [talk(model, temperature=0, seed=seed).ask("Why?").drawn.token_ids for seed in (0, 1)]
     assert greedy[0] == greedy[1]
 
 
@@ -85,7 +88,7 @@ def test_what_is_streamed_is_the_answer(model):
         parts: list[str] = []
         reply = talk(model, temperature=1.5, seed=seed).ask("Why?", parts.append)
         assert "".join(parts) == reply.text
-        assert reply.finished == (reply.ids[-1] in model.eos_ids)
+        assert (reply.drawn.finish == "end") == (reply.drawn.token_ids[-1] in model.eos_ids)
 
 
 def test_ctrl_c_ends_the_answer_and_keeps_what_there_is(model):
@@ -98,8 +101,8 @@ def test_ctrl_c_ends_the_answer_and_keeps_what_there_is(model):
     chat = talk(model)
     reply = chat.ask("Why?", shown)
     assert reply.stopped
-    assert not reply.finished
-    assert 3 <= len(reply.ids) < 12
+    assert reply.drawn.finish != "end"
+    assert 3 <= len(reply.drawn.token_ids) < 12
     assert reply.text.startswith("".join(parts))
     assert chat.turns[-1].content == reply.text
     assert not chat.ask("Why?").stopped
@@ -109,8 +112,8 @@ def test_a_long_conversation_loses_its_beginning(model):
     chat = talk(model)
     chat.turns = [Message(role="user", content="river " * 2000), Message(role="assistant", content="Yes.")]
     reply = chat.ask("Why?")
-    assert len(reply.prompt_ids) == model.max_tokens - chat.max_tokens
-    assert reply.lost > 0
+    assert len(reply.drawn.prompt) == model.max_tokens - chat.max_tokens
+    assert reply.drawn.prompt.lost > 0
     with pytest.raises(UsageError, match="leaves no room for a question: tiny reads 2048 tokens"):
         talk(model, max_tokens=2048)
 
@@ -157,7 +160,7 @@ def test_a_reward_model_and_the_reward_of_a_stage_colour_the_same_tokens(model, 
     assert scored[0] == scored[1]
     assert re.sub(r"<\|\w+\|>", "", "".join(scored[0].pieces)) == reply.text
     segments = [value for value in scored[0].values if value is not None]
-    assert len(segments) >= len(reply.ids) - 1
+    assert len(segments) >= len(reply.drawn.token_ids) - 1
     assert segments[0] == segments[1]
     assert scored[0].total is not None
 
@@ -331,7 +334,7 @@ def test_ctrl_c_in_an_answer_stays_in_the_chat(model, monkeypatch, capsys):
 
 def test_ctrl_c_in_a_script_exits_with_130(runs, monkeypatch):
     def interrupted(self: Conversation, question: str, shown: Any = None) -> Any:
-        return conversation.Reply("", [1], [], False, True, 0, 0.0)
+        return conversation.Reply(DrawnResponse([], "length"), True, 0.0)
 
     monkeypatch.setattr(Conversation, "ask", interrupted)
     assert chat(stage(runs, "policy"), input="Why?\n", runs=runs).exit_code == 130
@@ -339,6 +342,7 @@ def test_ctrl_c_in_a_script_exits_with_130(runs, monkeypatch):
 
 def test_tokens_that_share_a_character_are_shown_once(model):
     ids = model.tokenizer("🎉 a", add_special_tokens=False).input_ids
-    shown = conversation.pieces(model.tokenizer, [*ids, model.end_id], [1.0] * (len(ids) + 1))
+    said = rollouts.given(model, [1], [*ids, model.end_id])
+    shown = rollouts.pieces(model.tokenizer, said, [1.0] * len(said))
     assert "".join(shown) == "🎉 a<|end|>"
-    assert conversation.pieces(model.tokenizer, [model.end_id], [None]) == [""]
+    assert rollouts.pieces(model.tokenizer, rollouts.given(model, [1], [model.end_id]), [None]) == [""]

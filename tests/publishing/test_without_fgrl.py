@@ -73,11 +73,13 @@ def test_greedy_tokens_are_the_same_without_fgrl(smollm2_dir: Path, tmp_path: Pa
     model = models.load(ModelSpec(base=str(made / "out"), dtype="float32"))
     prompts = [rollouts.encode_prompt(model.tokenizer, question) for question in QUESTIONS]
     sampling = Sampling(max_new_tokens=TOKENS, temperature=0)
-    expected = [each.ids for each in rollouts.sample(default_engine().open(model), prompts, sampling, seed=0)]
+    expected = [
+        each.token_ids for each in rollouts.sample(model, default_engine().open(model), prompts, sampling, seed=0)
+    ]
     base = models.load(ModelSpec(base="smollm2-135m-instruct", dtype="float32"))
-    assert expected != [each.ids for each in rollouts.sample(default_engine().open(base), prompts, sampling, seed=0)], (
-        "the adapter changes the answers"
-    )
+    assert expected != [
+        each.token_ids for each in rollouts.sample(base, default_engine().open(base), prompts, sampling, seed=0)
+    ], "the adapter changes the answers"
     argument = json.dumps([str(tmp_path / "out"), str(made / "out"), QUESTIONS, TOKENS])
     done = subprocess.run(
         [sys.executable, "-I", "-c", ELSEWHERE, argument], cwd=tmp_path, capture_output=True, text=True, timeout=HUNG, check=False

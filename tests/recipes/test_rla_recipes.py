@@ -13,12 +13,12 @@ from scratch_registry import scratch
 from test_recipes import ADDRESSES
 
 from fgrl import registry
-from fgrl.kinds import Drawer, Drawn, DrawRequest, Engine
+from fgrl.kinds import Drawer, DrawRequest, Engine
 from fgrl.pipeline import execute, plan
 from fgrl.pipeline.log import read_log
 from fgrl.recipe import Recipe, load
 from fgrl.recipe.tables import read_table_file
-from fgrl.types import Checkpoint, Pairs, Report, Samples
+from fgrl.types import Checkpoint, DrawnResponse, Pairs, Report, Samples
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"
 BASELINES = ["base", "ce", "rlaif", "sft"]
@@ -145,11 +145,11 @@ class GivenAnswers(Drawer):
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         texts = ["a fish", "to run very fast", "zzz"]
         encoded = [self.model.tokenizer(text, add_special_tokens=False).input_ids for text in texts]
         return [
-            Drawn([*encoded[one.row % 3][: one.sampling.max_new_tokens - 1], self.model.end_id], "end")
+            DrawnResponse([*encoded[one.row % 3][: one.sampling.max_new_tokens - 1], self.model.end_id], "end")
             for one in requests
         ]
 

@@ -104,7 +104,7 @@ def test_continuations_keep_the_bound_of_their_response_and_given_responses_have
 
 
 def test_an_evaluation_scores_with_the_bound_at_temperature_1(model: Any) -> None:
-    rows = [{"prompt": [1, 20, 30], "response": [40, 41, 42, 43, 44, 45, 2]}, {"prompt": [1, 50], "response": [60, 61]}]
+    rows = [rollouts.given(model, [1, 20, 30], [40, 41, 42, 43, 44, 45, 2]), rollouts.given(model, [1, 50], [60, 61])]
     needs = frozenset({"old_logp", "ref_kl"})
     rollout = as_rollout(rows, model, needs=needs, reference=None, min_new_tokens=LEAST)
     for row, length in enumerate([7, 2]):

@@ -85,7 +85,7 @@ def with_bos(adds: bool, template: str | None):
 @pytest.mark.parametrize("template", list(TEMPLATES))
 def test_a_prompt_begins_with_one_bos_and_never_with_two(template, adds):
     tokenizer = with_bos(adds, TEMPLATES[template])
-    ids = rollouts.encode_prompt(tokenizer, "the sea")
+    ids = list(rollouts.encode_prompt(tokenizer, "the sea").token_ids)
     assert ids[:2].count(1) == (0 if template == "writes none" and not adds else 1)
     assert tokenizer.decode(ids).endswith("[assistant]")
 
@@ -100,17 +100,18 @@ def test_two_bos_are_refused():
 
 def test_text_is_one_user_turn_of_a_chat():
     tokenizer = train_tokenizer()
-    ids = rollouts.encode_prompt(tokenizer, "the sea")
-    assert ids == rollouts.encode_prompt(tokenizer, [Message(role="user", content="the sea")])
-    assert tokenizer.decode(ids) == "<s><|user|>\nthe sea\n<|assistant|>\n"
+    turn = Message(role="user", content="the sea")
+    prompt = rollouts.encode_prompt(tokenizer, "the sea")
+    assert prompt == rollouts.encode_prompt(tokenizer, [turn])
+    assert (prompt.turns, prompt.template, prompt.lost) == ([turn], tokenizer.chat_template, 0)
+    assert tokenizer.decode(prompt.token_ids) == "<s><|user|>\nthe sea\n<|assistant|>\n"
 
 
 def test_without_a_template_text_is_encoded_as_it_is():
     tokenizer = with_bos(True, None)
-    assert rollouts.encode_prompt(tokenizer, "the sea") == [
-        1,
-        *tokenizer("the sea", add_special_tokens=False).input_ids,
-    ]
+    prompt = rollouts.encode_prompt(tokenizer, "the sea")
+    assert prompt.token_ids == (1, *tokenizer("the sea", add_special_tokens=False).input_ids)
+    assert prompt.template is None
     with pytest.raises(DataError, match="no chat template"):
         rollouts.encode_prompt(tokenizer, [Message(role="user", content="the sea")])
     with pytest.raises(DataError, match="an empty prompt"):
@@ -121,7 +122,8 @@ def test_a_long_prompt_loses_its_beginning_but_not_its_bos():
     tokenizer = train_tokenizer()
     whole = rollouts.encode_prompt(tokenizer, "the river runs past the old mill")
     cut = rollouts.encode_prompt(tokenizer, "the river runs past the old mill", max_tokens=8)
-    assert cut == [1, *whole[-7:]]
+    assert cut.token_ids == (1, *whole.token_ids[-7:])
+    assert cut.lost == len(whole) - 8
     assert rollouts.encode_prompt(tokenizer, "the river", max_tokens=len(whole)) == rollouts.encode_prompt(
         tokenizer, "the river"
     )

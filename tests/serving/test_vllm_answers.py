@@ -16,6 +16,7 @@ from fgrl.rollouts import decode
 from fgrl.serving import completions
 from fgrl.serving.completions import BadAnswer, Reader
 from fgrl.specs import Sampling
+from fgrl.types import Prompt
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +40,12 @@ def test_tokens_log_probabilities_ends_and_versions_arrive(opened) -> None:
     running, drawer = opened
     asked = requests(12)
     drawn = drawer.draw(asked)
-    assert [(one.ids, one.logp) for one in drawn] == [expected(request) for request in asked]
+    assert [(one.token_ids, one.token_logp) for one in drawn] == [expected(request) for request in asked]
     assert {one.finish for one in drawn} == {"end", "length"}
     for one in drawn:
         assert one.version == 3
-        assert one.finish == ("end" if one.ids[-1] in (2, 3) else "length")
-        assert len(one.ids) == 12 or one.finish == "end"
+        assert one.finish == ("end" if one.token_ids[-1] in (2, 3) else "length")
+        assert len(one.token_ids) == 12 or one.finish == "end"
     assert len(set(running.served())) == 12
 
 
@@ -61,7 +62,7 @@ def test_a_wrong_answer_is_asked_again(opened, fault: str) -> None:
     asked, before = requests(6, seed=2), len(running.served())
     running.order(completions=[fault, "", fault])
     drawn = drawer.draw(asked)
-    assert [(one.ids, one.logp) for one in drawn] == [expected(request) for request in asked]
+    assert [(one.token_ids, one.token_logp) for one in drawn] == [expected(request) for request in asked]
     repeated = 2 if fault == "cut in the middle" else 0  # it had drawn the response before it was cut
     assert len(running.served()) - before == 6 + repeated
 
@@ -84,7 +85,7 @@ def test_a_hanging_server_is_replaced_and_only_what_is_missing_is_asked(model, t
         running.order(completions=["", "", "hang"])
         asked = requests(6)
         drawn = drawer.draw(asked)
-        assert [one.ids for one in drawn] == [expected(request)[0] for request in asked]
+        assert [one.token_ids for one in drawn] == [expected(request)[0] for request in asked]
         assert sorted(running.served()) == sorted(completions.stream(request) for request in asked)
         assert running.slots()[0].generation == first.generation + 1
         assert (
@@ -98,7 +99,7 @@ def test_what_was_drawn_from_other_weights_is_thrown_away(model, tmp_path: Path)
         drawer.take(model, 0)
         running.order(weight_info=["other version"])
         asked = requests(4)
-        assert [one.ids for one in drawer.draw(asked)] == [expected(request)[0] for request in asked]
+        assert [one.token_ids for one in drawer.draw(asked)] == [expected(request)[0] for request in asked]
         assert len(running.served()) == 8
         assert "fgrl-somebody-else-7 after drawing" in running.said.getvalue()
 
@@ -127,9 +128,9 @@ def test_a_response_ends_behind_the_first_token_that_completes_it(opened, model,
     ):
         drawn = drawer.draw([DrawRequest(one.prompt, sampling, one.seed, one.row, early) for one in plain])
         wanted = [until(expected(one)[0], model.tokenizer, holds) for one in plain]
-        assert [(one.ids, one.finish) for one in drawn] == wanted
+        assert [(one.token_ids, one.finish) for one in drawn] == wanted
         assert sum(one.finish == "early" for one in drawn) > 3
-        assert all(len(one.logp) == len(one.ids) for one in drawn)
+        assert all(len(one.token_logp) == len(one.token_ids) for one in drawn)
 
 
 def test_a_stream_gives_the_same_tokens_one_by_one(opened) -> None:
@@ -141,7 +142,7 @@ def test_a_stream_gives_the_same_tokens_one_by_one(opened) -> None:
     abandoned = drawer.stream(request)
     next(abandoned)
     abandoned.close()
-    assert drawer.draw([request])[0].ids == expected(request)[0]
+    assert drawer.draw([request])[0].token_ids == expected(request)[0]
 
 
 def test_a_json_object_is_ended_by_us() -> None:
@@ -157,7 +158,7 @@ def test_a_json_object_is_ended_by_us() -> None:
     drawn = completions.finished(
         ids, [-1.0] * len(ids), request, Reader({2}, 320), complete(request.early, Tokenizer()), 1, at_limit=False
     )
-    assert "".join(map(chr, drawn.ids)) == 'x {"a": 1}'
+    assert "".join(map(chr, drawn.token_ids)) == 'x {"a": 1}'
     assert drawn.finish == "early"
 
 
@@ -168,16 +169,24 @@ def test_the_request_says_what_hf_does() -> None:
     reader = Reader({2, 3}, VOCABULARY)
     sampling = Sampling(max_new_tokens=9, min_new_tokens=2, temperature=0.7, top_p=0.9, top_k=5)
     early = Early(strings=("a",), ids=frozenset({7}))
-    body = completions.body(DrawRequest([1, 5], sampling, 3, 4, early), reader, "name")
+    body = completions.body(DrawRequest(Prompt((1, 5)), sampling, 3, 4, early), reader, "name")
     assert (body["model"], body["prompt"], body["max_tokens"], body["min_tokens"]) == ("name", [1, 5], 9, 2)
     assert (body["temperature"], body["top_p"], body["top_k"], body["logprobs"]) == (0.7, 0.9, 5, 0)
     assert body["ignore_eos"] is True
     assert body["stop_token_ids"] == [2, 3], "7 may come before min_new_tokens, where vLLM would bar it"
     assert body["stop"] == ["a"]
-    assert "stop" not in completions.body(DrawRequest([1, 5], sampling, 3, 4, early), reader, "name", own_ends=False)
+    assert "stop" not in completions.body(
+        DrawRequest(Prompt((1, 5)), sampling, 3, 4, early), reader, "name", own_ends=False
+    )
     free = sampling.model_copy(update={"min_new_tokens": 0})
-    assert completions.body(DrawRequest([1, 5], free, 3, 4, early), reader, "name")["stop_token_ids"] == [2, 3, 7]
-    streams = {completions.stream(DrawRequest([1], sampling, seed, row)) for seed in range(20) for row in range(20)}
+    assert completions.body(DrawRequest(Prompt((1, 5)), free, 3, 4, early), reader, "name")["stop_token_ids"] == [
+        2,
+        3,
+        7,
+    ]
+    streams = {
+        completions.stream(DrawRequest(Prompt((1,)), sampling, seed, row)) for seed in range(20) for row in range(20)
+    }
     assert len(streams) == 400
     assert all(0 <= one < 2**63 for one in streams)
 

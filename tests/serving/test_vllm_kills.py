@@ -61,7 +61,7 @@ def test_while_idle(model, tmp_path: Path) -> None:
         drawer.take(model, 0)
         kill(running.slots()[1])
         asked = requests(8)
-        assert [one.ids for one in drawer.draw(asked)] == [expected(each)[0] for each in asked]
+        assert [one.token_ids for one in drawer.draw(asked)] == [expected(each)[0] for each in asked]
         assert sorted(running.served()) == sorted(completions.stream(each) for each in asked), "none was asked twice"
         kill(running.slots()[0])
         drawer.take(model, 1)
@@ -85,7 +85,7 @@ def test_while_drawing_only_what_is_missing_is_asked_again(model, tmp_path: Path
 
         threading.Thread(target=strike, daemon=True).start()
         drawn = drawer.draw(asked)
-        assert [one.ids for one in drawn] == [expected(each)[0] for each in asked]
+        assert [one.token_ids for one in drawn] == [expected(each)[0] for each in asked]
         assert sorted(running.served()) == sorted(completions.stream(each) for each in asked)
         assert running.slots()[0].generation == 1
         assert running.slots()[0].version == drawer._parcel.version
@@ -211,7 +211,7 @@ def test_servers_that_run_already_are_used_and_left_alone(model, tiny_model_dir:
             running.engine.open(model) as drawer,
         ):
             asked = requests(3)
-            assert [one.ids for one in drawer.draw(asked)] == [expected(each)[0] for each in asked]
+            assert [one.token_ids for one in drawer.draw(asked)] == [expected(each)[0] for each in asked]
         assert lives(process)
 
 

@@ -21,6 +21,7 @@ from fgrl.kinds import DrawRequest, Early
 from fgrl.serving import environment
 from fgrl.serving.servers import Slot
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
+from fgrl.types import Prompt
 
 ITERATIONS = 20
 CLOSE = 1e-3
@@ -65,15 +66,17 @@ def difference(model: models.LanguageModel, requests: list[DrawRequest], drawn: 
     """The largest difference between the engine's log-probabilities and ours, nats."""
     sampling = requests[0].sampling
     tokens = rollouts.pad(
-        [list(one.prompt) for one in requests],
-        [one.ids for one in drawn],
+        [one.prompt for one in requests],
+        drawn,
         model.pad_id,
         model.eos_ids,
         sampling.min_new_tokens,
     )
     with torch.no_grad():
         ours = model.score(tokens, temperature=sampling.temperature or 1.0).logp
-    return max(abs(a - b) for row, one in enumerate(drawn) for a, b in zip(one.logp, ours[row].tolist(), strict=False))
+    return max(
+        abs(a - b) for row, one in enumerate(drawn) for a, b in zip(one.token_logp, ours[row].tolist(), strict=False)
+    )
 
 
 def running(folder: Path, transfer: str | None, **fields: Any) -> Any:
@@ -172,21 +175,21 @@ def test_a_corrupted_tensor_and_a_skipped_adapter_are_noticed(smollm2_dir: Path,
         drawer.take(model, 3)
         requests = asked(model, 8, 5, sampling)
         for request, one in zip(requests, drawer.draw(requests), strict=True):
-            assert not set(one.ids[:6]) & model.eos_ids
-            assert allowed(model, request, one.ids)
+            assert not set(one.token_ids[:6]) & model.eos_ids
+            assert allowed(model, request, one.token_ids)
         plain = asked(model, 8, 6, Sampling(max_new_tokens=24))
         whole = drawer.draw(plain)
         assert difference(model, plain, whole) < CLOSE
         early = Early(strings=(" the", "a "))
         cut = drawer.draw([DrawRequest(one.prompt, one.sampling, one.seed, one.row, early) for one in plain])
         for before, after in zip(whole, cut, strict=True):
-            assert before.ids[: len(after.ids)] == after.ids
-            text = rollouts.decode(model.tokenizer, after.ids)
+            assert before.token_ids[: len(after.token_ids)] == after.token_ids
+            text = rollouts.decode(model.tokenizer, after.token_ids)
             assert (after.finish == "early") == any(string in text for string in early.strings)
         assert any(one.finish == "early" for one in cut)
-        assert list(drawer.stream(plain[0])) == whole[0].ids
+        assert list(drawer.stream(plain[0])) == whole[0].token_ids
         # more tokens of prompts than a server reads in one step
-        many = [DrawRequest([*one.prompt, *one.prompt], SHORT, 7, one.row) for one in asked(model, 64, 7, SHORT)]
+        many = [DrawRequest(Prompt(2 * one.prompt.token_ids), SHORT, 7, one.row) for one in asked(model, 64, 7, SHORT)]
         assert sum(len(one.prompt) for one in many) > 2 * 2048
         assert difference(model, many, drawer.draw(many)) < CLOSE
 

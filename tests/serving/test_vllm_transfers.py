@@ -173,7 +173,9 @@ def test_each_version_arrives(tiny_model_dir: Path, tmp_path: Path, transfer: st
         drawer.take(model, 5)  # it is there
         assert len(names) == 6
         asked = requests(6)
-        assert [(one.ids, one.version) for one in drawer.draw(asked)] == [(expected(each)[0], 5) for each in asked]
+        assert [(one.token_ids, one.version) for one in drawer.draw(asked)] == [
+            (expected(each)[0], 5) for each in asked
+        ]
         kept = list((running.servers().folder / ("adapters" if transfer == "adapter" else "weights")).glob("*"))
         assert len(kept) == (0 if transfer == "gloo" else 1), "older versions are deleted"
 
@@ -254,7 +256,7 @@ def test_a_transfer_that_breaks_off_is_made_again(
         assert running.slots()[0].generation == 1
         assert "another one is started" in running.said.getvalue()
         asked = requests(3)
-        assert [one.ids for one in drawer.draw(asked)] == [expected(each)[0] for each in asked]
+        assert [one.token_ids for one in drawer.draw(asked)] == [expected(each)[0] for each in asked]
 
 
 def test_a_server_that_never_takes_the_weights_ends_the_run(

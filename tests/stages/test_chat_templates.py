@@ -63,7 +63,7 @@ def test_a_template_of_the_recipe_is_used_and_saved(
     model = run.model(spec)
     assert lines == []
     text = "[user] Why?<|end|>[answer] "
-    assert model.tokenizer.decode(rollouts.encode_prompt(model.tokenizer, "Why?")).removeprefix("<s>") == text
+    assert model.tokenizer.decode(rollouts.encode_prompt(model.tokenizer, "Why?").token_ids).removeprefix("<s>") == text
     assert load_tokenizer(spec).chat_template == TEMPLATE
     assert model.tokenizer.decode([model.end_id]) == "<|end|>"
     models.save(model, tmp_path / "saved", {})

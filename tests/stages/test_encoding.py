@@ -34,14 +34,16 @@ def test_pairs_are_encoded_as_their_parts_are(tiny_model_dir: Path, monkeypatch:
     pairs = [Pair(id=str(i), prompt=text * 3, chosen=text, rejected=text[::-1]) for i, text in enumerate(TEXTS)]
     calls: list[str] = []
     encode_prompt = rollouts.encode_prompt
-    monkeypatch.setattr(encoding.rollouts, "encode_prompt", lambda t, p: (calls.append(p), encode_prompt(t, p))[1])
+    monkeypatch.setattr(
+        encoding.rollouts, "encode_prompt", lambda t, p, most: (calls.append(p), encode_prompt(t, p, most))[1]
+    )
     units = encoding.units(stage("pairs", pairs), model)
     assert calls == [pair.prompt for pair in pairs], "once a pair"
     assert len(units) == len(pairs)
     for unit, pair in zip(units, pairs, strict=True):
         prompt = encode_prompt(model.tokenizer, pair.prompt, 20)
         for row, text in zip(unit, (pair.chosen, pair.rejected), strict=True):
-            assert row["prompt"] == prompt
+            assert row["prompt"] == list(prompt.token_ids)
             assert row["response"] == rollouts.cut_response(
                 rollouts.encode_response(model.tokenizer, text, model.end_id), 40 - len(prompt), model.end_id
             )

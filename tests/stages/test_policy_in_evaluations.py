@@ -12,6 +12,7 @@ from scratch_registry import scratch
 from tiny_recipe import a_run
 from training_helpers import tiny
 
+from fgrl import rollouts
 from fgrl.errors import DataError, PolicyNotLent
 from fgrl.evaluation.answer import read_answers
 from fgrl.evaluation.attributing import as_rollout
@@ -186,7 +187,7 @@ def test_stages_that_do_not_draw_the_responses_refuse_such_components(recipe: Pa
 @pytest.mark.parametrize("need", ["policy", "entropy"])
 def test_responses_of_an_unknown_policy_have_no_such_field(need: str, tiny_model_dir: Path) -> None:
     model = tiny(tiny_model_dir)
-    rows = [{"prompt": [1, 10], "response": [20, 2]}]
+    rows = [rollouts.given(model, [1, 10], [20, 2])]
     with pytest.raises(DataError, match="These responses were not drawn here"):
         as_rollout(rows, model, needs=frozenset({need}), reference=None)
     drawn = as_rollout(rows, model, needs=frozenset({"ref_entropy"}), reference=model)

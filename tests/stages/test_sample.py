@@ -14,7 +14,7 @@ from fgrl import registry
 from fgrl.kinds import Stage
 from fgrl.pipeline.run import Run
 from fgrl.recipe import know_components
-from fgrl.types import Response, Samples
+from fgrl.types import DrawnResponse, Samples
 
 
 def test_going_on_with_another_batch_size_draws_every_prompt_once(
@@ -29,10 +29,10 @@ def test_going_on_with_another_batch_size_draws_every_prompt_once(
     def draw(_model: Any, _engine: Any, prompts: Any, _sampling: Any, per_prompt: int, *, seed: int, first: int) -> Any:
         drawn.append(list(range(first, first + len(prompts))))
 
-        def generated(text: str) -> fgrl.rollouts.Generated:
-            return fgrl.rollouts.Generated([], [1], Response(text=text, finished=True))
+        def response(text: str) -> DrawnResponse:
+            return DrawnResponse([1], "end", text=text)
 
-        return [[generated(f"{first + i}.{j}") for j in range(per_prompt)] for i in range(len(prompts))]
+        return [[response(f"{first + i}.{j}") for j in range(per_prompt)] for i in range(len(prompts))]
 
     tokenizer = train_tokenizer()
     said: list[str] = []

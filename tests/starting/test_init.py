@@ -20,12 +20,11 @@ from fgrl.pipeline import Options, execute
 from fgrl.pipeline.run import scratch_run
 from fgrl.recipe import load, shipped
 from fgrl.results.concluding import conclude
-from fgrl.rollouts import Generated
 from fgrl.runs.run import Run
 from fgrl.starting import Draft, Request, draft
 from fgrl.starting.columns import detect
 from fgrl.starting.templates import flow
-from fgrl.types import Response
+from fgrl.types import DrawnResponse
 
 ROWS = 20
 
@@ -297,9 +296,9 @@ def test_the_limit_of_answers_comes_from_drawn_ones(
     assert cut.text.count(f"max_new_tokens: {limit[2]}, ") == 2, "of training and evaluation"
 
     def end_after(tokens: int) -> None:
-        def draw(model: Any, _drawer: Any, prompts: Any, *_more: Any, **_options: Any) -> list[list[Generated]]:
+        def draw(model: Any, _drawer: Any, prompts: Any, *_more: Any, **_options: Any) -> list[list[DrawnResponse]]:
             ids = [5] * (tokens - 1) + [min(model.eos_ids)]
-            return [[Generated([], ids, Response(text="a", finished=True), 0, None)] for _ in prompts]
+            return [[DrawnResponse(ids, "end", text="a")] for _ in prompts]
 
         monkeypatch.setattr("fgrl.rollouts.draw", draw)
 

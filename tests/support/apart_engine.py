@@ -16,9 +16,10 @@ import torch
 
 from fgrl import models, stops
 from fgrl.components.engines.hf import HF
-from fgrl.kinds import Correction, Drawer, Drawn, DrawRequest, Elsewhere, Engine
+from fgrl.kinds import Correction, Drawer, DrawRequest, Elsewhere, Engine
 from fgrl.registry import Unkeyed
 from fgrl.rollouts import collecting, pad
+from fgrl.types import DrawnResponse
 
 DRAWS: list[tuple[str, int, list[tuple[int, int]]]] = []
 """Of all drawers, as they ended: the thread, the version, and (seed, row) of each request."""
@@ -96,7 +97,7 @@ class ApartDrawer(Drawer):
                     own[name].copy_(value)
         super().take(weights, version)
 
-    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         assert self.busy.acquire(blocking=False), "two draws at a time"
         try:
             number, self.drawn = self.drawn, self.drawn + 1
@@ -111,10 +112,9 @@ class ApartDrawer(Drawer):
             shift = 0 if self.engine.reproducible else 1000 * (1 + next(_calls)) + time.time_ns() % 997
             asked = [DrawRequest(one.prompt, one.sampling, one.seed + shift, one.row, one.early) for one in requests]
             drawn = self.inner.draw(asked)
-            ids = [each.ids for each in drawn]
             sampling = requests[0].sampling
             tokens = pad(
-                [one.prompt for one in requests], ids, self.model.pad_id, self.model.eos_ids, sampling.min_new_tokens
+                [one.prompt for one in requests], drawn, self.model.pad_id, self.model.eos_ids, sampling.min_new_tokens
             )
             needs = frozenset({"old_logp"})
             with models.evaluating(self.model):
@@ -122,7 +122,7 @@ class ApartDrawer(Drawer):
             rows = (scored["old_logp"] + self.engine.off).tolist()
             DRAWS.append((threading.current_thread().name, self.version, [(one.seed, one.row) for one in requests]))
             return [
-                Drawn(each.ids, each.finish, self.version, row[: len(each.ids)])
+                DrawnResponse(each.token_ids, each.finish, self.version, row[: len(each)])
                 for each, row in zip(drawn, rows, strict=True)
             ]
         finally:

@@ -21,6 +21,7 @@ from fgrl.pipeline.run import Run
 from fgrl.serving.connection import Connection
 from fgrl.serving.servers import Servers, Slot
 from fgrl.specs import Sampling
+from fgrl.types import Prompt
 
 PROMPTS = [[1, 20, 30, 40], [1, 50], [1, 60, 61, 62]]
 SAMPLING = Sampling(max_new_tokens=12, min_new_tokens=3)
@@ -80,7 +81,9 @@ def stage(folder: Path, **fields: Any) -> Iterator[Stage]:
 
 
 def requests(count: int = 6, seed: int = 1, sampling: Sampling = SAMPLING, **more: Any) -> list[DrawRequest]:
-    return [DrawRequest(PROMPTS[row % len(PROMPTS)], sampling, seed, row, **more) for row in range(count)]
+    return [
+        DrawRequest(Prompt(tuple(PROMPTS[row % len(PROMPTS)])), sampling, seed, row, **more) for row in range(count)
+    ]
 
 
 def expected(request: DrawRequest) -> tuple[list[int], list[float]]:

@@ -17,14 +17,14 @@ from pydantic import Field, PrivateAttr
 from fgrl import lazy
 from fgrl.errors import DataError
 from fgrl.files import sha256_of_file
-from fgrl.kinds import Drawn, Early, Engine, Peek, Run, default_engine
+from fgrl.kinds import Early, Engine, Peek, Run, default_engine
 from fgrl.llm import together, tokens
 from fgrl.llm.cached import Cached
 from fgrl.llm.desk import Call, Desk
 from fgrl.llm.prices import Price
 from fgrl.registry import Unkeyed, name_of, register
 from fgrl.specs import ModelSpec, Sampling
-from fgrl.types import Completion, Ref, Request, Usage
+from fgrl.types import Completion, Prompt, Ref, Request, Usage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,13 +35,13 @@ torch = lazy.load("torch")
 
 
 @dataclass(frozen=True)
-class _Prompt:
-    """A request as token ids, for the rank that answers it."""
+class _Asked:
+    """A request for the rank that answers it."""
 
     key: str
     """Names its random stream."""
     request: Request
-    ids: list[int]
+    prompt: Prompt
 
 
 @register("local")
@@ -115,7 +115,7 @@ class Local(Cached):
 
     def put(self, calls: Sequence[Call], desk: Desk) -> None:
         model = self._run.model(self.model)
-        prompts: dict[str, list[int]] = {}
+        prompts: dict[str, Prompt] = {}
         groups: dict[tuple[int, float], list[Call]] = {}
         for call in calls:
             prompt = prompts[call.key] = encode(model.tokenizer, call.request)
@@ -136,7 +136,7 @@ class Local(Cached):
                     return
                 waiting = waiting[len(batch) :]
                 started = time.monotonic()
-                work = [_Prompt(self._stream_key(call), call.request, prompts[call.key]) for call in batch]
+                work = [_Asked(self._stream_key(call), call.request, prompts[call.key]) for call in batch]
                 completions = self.share(work) if self.engine.elsewhere() is None else self.answer_share(work)
                 seconds_each = (time.monotonic() - started) / len(batch)
                 for call, completion in zip(batch, completions, strict=True):
@@ -158,7 +158,7 @@ class Local(Cached):
             batch.append(call)
         return batch
 
-    def answer_share(self, work: list[_Prompt]) -> list[Completion]:
+    def answer_share(self, work: list[_Asked]) -> list[Completion]:
         """Answers to prompts of one length limit and temperature, drawn by this process's model."""
         if not work:
             return []
@@ -170,9 +170,9 @@ class Local(Cached):
             top_p=self.top_p,
             batch_size=self.batch_size,
         )
-        prompts = [prompt.ids for prompt in work]
-        streams = [stream(prompt.key) for prompt in work]
-        wanted = [prompt.request.logprobs for prompt in work]
+        prompts = [asked.prompt for asked in work]
+        streams = [stream(asked.key) for asked in work]
+        wanted = [asked.request.logprobs for asked in work]
         rows = [row for row, count in enumerate(wanted) if count]
         likely: list[dict[str, float] | None] = [None] * len(work)
         logits = _first_logits(model, [prompts[row] for row in rows]) if rows else None
@@ -183,16 +183,16 @@ class Local(Cached):
             # verdicts of one token: one pass serves both
             uniform = drawing.uniforms(self.seed, streams, 1)[:, 0].to(logits.device)
             first = drawing.draw(logits, uniform, temperature=sampling.temperature, top_p=sampling.top_p)
-            drawn = [Drawn([token], "end" if token in model.eos_ids else "length") for token in first.tolist()]
+            drawn = [rollouts.given(model, *each) for each in zip(prompts, first[:, None].tolist(), strict=True)]
         else:
             early = Early(json_object=True) if self.stop_at_json else None
             drawer = self._run.shared(f"drawer {id(self)}", lambda: self.engine.open(model))
-            drawn = rollouts.sample(drawer, prompts, sampling, seed=self.seed, rows=streams, early=early)
+            drawn = rollouts.sample(model, drawer, prompts, sampling, seed=self.seed, rows=streams, early=early)
         return [
             Completion(
-                text=rollouts.decode(model.tokenizer, response.ids),
+                text=response.text,
                 finish="length" if response.finish == "length" else "stop",
-                usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(response.ids), usd=0.0),
+                usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(response), usd=0.0),
                 logprobs=logprobs,
             )
             for prompt, response, logprobs in zip(prompts, drawn, likely, strict=True)
@@ -220,8 +220,8 @@ def stream(key: str) -> int:
     return int(key[:16], 16)
 
 
-def encode(tokenizer: Any, request: Request) -> list[int]:
-    """Token ids of a request's messages, up to the head of the answer. Without a chat template a single message is read
+def encode(tokenizer: Any, request: Request) -> Prompt:
+    """Return a request's messages as the model reads them, up to the head of the answer. Without a chat template a single message is read
     as it stands, and more are a `DataError`.
     """
     if tokenizer.chat_template:
@@ -234,7 +234,7 @@ def encode(tokenizer: Any, request: Request) -> list[int]:
     return rollouts.encode_prompt(tokenizer, request.messages[0].content)
 
 
-def _first_logits(model: Any, prompts: list[list[int]]) -> Tensor:
+def _first_logits(model: Any, prompts: list[Prompt]) -> Tensor:
     """Logits [B,V] float32 of the first token behind each prompt."""
     responses = [[model.pad_id]] * len(prompts)  # any token: the state before it is read
     padded = rollouts.pad(prompts, responses, model.pad_id, model.eos_ids).to(model.device)

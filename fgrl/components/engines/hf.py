@@ -9,22 +9,24 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fgrl import console, lazy
-from fgrl.kinds import Drawer, Drawn, DrawRequest, Engine
+from fgrl.kinds import Drawer, DrawRequest, Engine
 from fgrl.llm.early import complete
 from fgrl.models.decoding.draw import draw, uniforms
 from fgrl.registry import register
+from fgrl.types import DrawnResponse
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from fgrl import models
+    from fgrl import models, rollouts
     from fgrl.models.decoding import cache as caches
     from fgrl.models.decoding import copies
 else:
     caches = lazy.load("fgrl.models.decoding.cache")
     copies = lazy.load("fgrl.models.decoding.copies")
     models = lazy.load("fgrl.models")
+    rollouts = lazy.load("fgrl.rollouts")
     torch = lazy.load("torch")
 
 
@@ -59,7 +61,7 @@ class InProcess(Drawer):
             raise ValueError("this drawer draws from the model that it was opened with: open another one")
         super().take(weights, version)
 
-    def draw(self, requests: Sequence[DrawRequest]) -> list[Drawn]:
+    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         self._check(requests)
         order = sorted(range(len(requests)), key=lambda i: (_shared(requests[i]), _similar(requests[i])))
         responses: list[list[int]] = [[] for _ in requests]
@@ -77,7 +79,7 @@ class InProcess(Drawer):
                         early[places[row]] = is_complete
                     done += len(batch)
         return [
-            Drawn(ids, "early" if ended else "end" if ids[-1] in self.model.eos_ids else "length", self.version)
+            DrawnResponse(ids, "early" if ended else "end" if ids[-1] in self.model.eos_ids else "length", self.version)
             for ids, ended in zip(responses, early, strict=True)
         ]
 
@@ -115,7 +117,7 @@ def _shared(request: DrawRequest) -> tuple[Any, ...]:
 
 def _similar(request: DrawRequest) -> tuple[Any, ...]:
     """Order of requests in which neighbours read prompts of similar length, or the same one."""
-    return -len(request.prompt), tuple(request.prompt)
+    return -len(request.prompt), request.prompt
 
 
 @dataclass(frozen=True)
@@ -153,20 +155,17 @@ def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterato
     so_far: list[list[int]] = [[] for _ in prompts]
 
     # 1. read each distinct prompt once, then give every row its own copy of the keys and values
-    distinct = list(dict.fromkeys(tuple(prompt) for prompt in prompts))
+    distinct = list(dict.fromkeys(prompts))
     lengths = {len(prompt) for prompt in distinct}
     # without padding, transformers passes no mask and takes an attention path that is several times slower on a CPU
     width = max(lengths) + (len(lengths) == 1 and device.type == "cpu")
-    mask = torch.zeros(len(distinct), width + most, dtype=torch.long, device=device)
-    ids = torch.full((len(distinct), width), model.pad_id, dtype=torch.long, device=device)
-    for row, prompt in enumerate(distinct):
-        mask[row, width - len(prompt) :] = 1
-        ids[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
+    ids, real = (part.to(device) for part in rollouts.pad_prompts(distinct, model.pad_id, width))
+    mask = torch.cat([real.long(), torch.ones(len(distinct), most, dtype=torch.long, device=device)], 1)
     cache = caches.new_cache(model.transformer.config, width + most)
     positions = (mask[:, :width].cumsum(1) - 1).clamp_min(0)
     states = _step(model, ids, mask[:, :width], positions, cache)
     place = {prompt: index for index, prompt in enumerate(distinct)}
-    rows = torch.tensor([place[tuple(prompt)] for prompt in prompts], device=device)
+    rows = torch.tensor([place[prompt] for prompt in prompts], device=device)
     if len(distinct) < len(prompts):
         caches.take(cache, rows)
     states, mask, position = states[rows], mask[rows], positions[rows, -1:]

@@ -17,6 +17,7 @@ from fgrl.models.decoding import copies
 from fgrl.models.decoding.draw import _first_above, draw, uniforms
 from fgrl.rollouts import sample
 from fgrl.specs import LoraSpec, ModelSpec, Sampling
+from fgrl.types import Prompt
 
 PROMPTS = [[1, 20, 30, 40], [1, 50], [1, 60, 61, 62, 63, 64, 65], [1, 20, 30, 40], [1, 77, 78]]
 
@@ -86,9 +87,14 @@ def policy(tiny_model_dir) -> models.LanguageModel:
     return policy
 
 
+def asked(prompts: list[list[int]]) -> list[Prompt]:
+    return [Prompt(tuple(ids)) for ids in prompts]
+
+
 def generate(model, prompts=PROMPTS, rows=None, seed=0, fold=False, **sampling) -> list[list[int]]:
     settings = Sampling(**{"max_new_tokens": 12, **sampling})
-    return [each.ids for each in sample(HF(fold=fold).open(model), prompts, settings, seed=seed, rows=rows)]
+    drawn = sample(model, HF(fold=fold).open(model), asked(prompts), settings, seed=seed, rows=rows)
+    return [each.token_ids for each in drawn]
 
 
 # -- one draw ----------------------------------------------------------------------------------------------------------
@@ -332,9 +338,9 @@ def test_responses_that_may_grow_beyond_the_models_positions_are_refused(gpt2_di
     model = models.load(ModelSpec(base=str(gpt2_dir)))
     sampling = Sampling(max_new_tokens=60)
     drawer = HF().open(model)
-    assert len(sample(drawer, [[1, 20, 30, 40]], sampling, seed=0)[0].ids) <= 60
+    assert len(sample(model, drawer, asked([[1, 20, 30, 40]]), sampling, seed=0)[0]) <= 60
     with pytest.raises(DataError, match=r"reads at most 64 tokens.* up to 65: lower `max_prompt_tokens`"):
-        sample(drawer, [[1], [1, 20, 30, 40, 50]], sampling, seed=0)
+        sample(model, drawer, asked([[1], [1, 20, 30, 40, 50]]), sampling, seed=0)
 
 
 # -- requests of different kinds ---------------------------------------------------------------------------------------
@@ -347,7 +353,7 @@ def requests_of_all_kinds() -> list[DrawRequest]:
     ]  # fmt: skip
     return [
         DrawRequest(prompt, Sampling(**setting), seed, row)
-        for row, (prompt, setting, seed) in enumerate(product(PROMPTS, settings, range(6)))
+        for row, (prompt, setting, seed) in enumerate(product(asked(PROMPTS), settings, range(6)))
     ]
 
 
@@ -359,16 +365,16 @@ def test_each_response_is_what_it_is_alone(model) -> None:
         assert drawn[::7] == [drawer.draw([request])[0] for request in requests[::7]]
         assert drawn == drawer.draw(requests[::-1])[::-1]
     for request, each in zip(requests, drawn, strict=True):
-        ended = each.ids[-1] in model.eos_ids
+        ended = each.token_ids[-1] in model.eos_ids
         assert each.finish == ("end" if ended else "length")
-        assert not any(token in model.eos_ids for token in each.ids[:-1])
-        assert request.sampling.min_new_tokens < len(each.ids) + (not ended)
-        assert len(each.ids) == request.sampling.max_new_tokens or ended
+        assert not any(token in model.eos_ids for token in each.token_ids[:-1])
+        assert request.sampling.min_new_tokens < len(each.token_ids) + (not ended)
+        assert len(each.token_ids) == request.sampling.max_new_tokens or ended
     assert {each.finish for each in drawn} == {"end", "length"}
 
 
 def test_a_stream_has_the_tokens_of_the_response(policy) -> None:
-    request = DrawRequest(PROMPTS[0], Sampling(max_new_tokens=12), 0, 0)
+    request = DrawRequest(asked(PROMPTS)[0], Sampling(max_new_tokens=12), 0, 0)
     for fold in (False, True):
         drawer = HF(fold=fold).open(policy)
         (drawn,) = drawer.draw([request])
@@ -377,12 +383,12 @@ def test_a_stream_has_the_tokens_of_the_response(policy) -> None:
         first = next(tokens)
         assert torch.is_grad_enabled()
         assert policy.training
-        assert [first, *tokens] == drawn.ids
+        assert [first, *tokens] == drawn.token_ids
         policy.eval()
 
 
 def test_a_stream_that_nobody_reads_on_ends(model) -> None:
-    tokens = HF().open(model).stream(DrawRequest(PROMPTS[0], Sampling(max_new_tokens=200), 0, 0))
+    tokens = HF().open(model).stream(DrawRequest(asked(PROMPTS)[0], Sampling(max_new_tokens=200), 0, 0))
     next(tokens)
     tokens.close()
     assert list(tokens) == []
@@ -390,7 +396,7 @@ def test_a_stream_that_nobody_reads_on_ends(model) -> None:
 
 def test_responses_name_the_version_of_the_weights(model, policy) -> None:
     drawer = HF().open(model)
-    request = DrawRequest(PROMPTS[0], Sampling(max_new_tokens=2), 0, 0)
+    request = DrawRequest(asked(PROMPTS)[0], Sampling(max_new_tokens=2), 0, 0)
     assert drawer.draw([request])[0].version == 0
     drawer.take(model, 7)
     assert drawer.draw([request])[0].version == 7

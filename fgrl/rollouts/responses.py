@@ -1,0 +1,38 @@
+"""Responses as objects, and objects as rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from fgrl import lazy
+from fgrl.rollouts.text import Ids, decode, ids_of, offsets
+from fgrl.types import DrawnResponse, Prompt, Rollout, Tokens
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = lazy.load("torch")
+
+
+def given(model: Any, prompt: Ids, ids: Sequence[int]) -> DrawnResponse:
+    """Return a response (token ids) that nobody has drawn here, as if it had been drawn."""
+    asked = prompt if isinstance(prompt, Prompt) else Prompt(tuple(ids_of(prompt)))
+    finish: Literal["end", "length"] = "end" if len(ids) and ids[-1] in model.eos_ids else "length"
+    return DrawnResponse(list(ids), finish, prompt=asked, text=decode(model.tokenizer, ids))
+
+
+def as_rollout(
+    model: Any, responses: Sequence[DrawnResponse], tokens: Tokens, needs: frozenset[str], *, first_row: int = 0,
+    lent_policy: Any = None, **fields: Any,
+) -> Rollout:  # fmt: skip
+    """Return padded responses as a rollout. first_row: the number of the first of them. fields: others of `Rollout`."""
+    return Rollout(
+        **vars(tokens),
+        texts=[each.text for each in responses],
+        offsets=[offsets(model.tokenizer, each) for each in responses] if "offsets" in needs else None,
+        row=torch.arange(len(responses)) + first_row if "policy" in needs else None,
+        lent_policy=lent_policy if "policy" in needs else None,
+        ends=frozenset(model.eos_ids),
+        **fields,
+    )

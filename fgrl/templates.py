@@ -22,6 +22,8 @@ from fgrl.errors import DataError
 from fgrl.files import kept
 from fgrl.types import Message
 
+NONE = "(none)"
+"""Stands in a prompt for a field that is empty."""
 _TURN = re.compile(r"^\[(system|user|assistant)\]\s*$", re.MULTILINE)
 _FIELD = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 

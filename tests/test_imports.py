@@ -44,7 +44,7 @@ PLANTED = {
     "a table of names": ("fgrl.registry.names", 'TABLE = {"ppo": "fgrl.components.algorithms.ppo"}', "registry imports fgrl.components.algorithms.ppo"),
     "a name with an attribute": ("fgrl.ops", 'WHERE = "fgrl.models.load"', "ops imports fgrl.models"),
     "under TYPE_CHECKING": ("fgrl.specs", "if TYPE_CHECKING:\n    from fgrl.pipeline import Plan", "specs imports fgrl.pipeline"),
-    "a room of the same floor": ("fgrl.quotes", "from fgrl import ops", "quotes imports fgrl.ops"),
+    "a room of the same floor": ("fgrl.quotes", "from fgrl import templates", "quotes imports fgrl.templates"),
     "a component that imports a component": (
         "fgrl.components.algorithms.ppo", "from fgrl.components.rewards.rubric import Rubric",
         "a component imports the component fgrl.components.rewards.rubric",

@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fgrl.annotation.settings import LONGEST_NOTE
 from fgrl.annotation.suggestions import suggested
 from fgrl.errors import DataError
 from fgrl.types import Record, Sample
@@ -31,8 +32,6 @@ from fgrl.types import Record, Sample
 Kind = Literal["order", "span", "answers", "verdict", "time", "done", "suggestion", "cannot_judge"]
 CONTENT = ("span", "answers", "verdict", "suggestion", "cannot_judge")
 """Kinds that hold what an annotator thinks of an item."""
-LONGEST_NOTE = 20_000
-"""Characters of a free text."""
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")
 """Ids of spans and times: they are parts of addresses."""
 

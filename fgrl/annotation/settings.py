@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fgrl.annotation.revisions import LONGEST_NOTE
 from fgrl.annotation.suggestions import Suggestion, suggested
 from fgrl.registry import Settings, unknown
 from fgrl.registry.settings_file import Shelf, extended, read_settings
@@ -18,6 +17,8 @@ from fgrl.types import Sample
 
 SHIPPED = Shelf(Path(__file__).parent / "taxonomies")
 """The settings that come with fgrl."""
+LONGEST_NOTE = 20_000
+"""Characters of a free text."""
 OTHER = "other"
 """The reason that stands for none of the attributes; what it is stands in the span's note."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")

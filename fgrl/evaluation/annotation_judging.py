@@ -11,13 +11,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, Field, PrivateAttr, create_model
 
 from fgrl.evaluation import pairwise
-from fgrl.evaluation.judging import NONE
 from fgrl.evaluation.pairwise import Ballot
 from fgrl.evaluation.span_sets import Labels, MarkedResponse
 from fgrl.evaluation.statistics import Measured, weighted_mean
 from fgrl.llm.asking import FAILURES, Asked, Parsed, Question, ask, parse_json, summary
 from fgrl.llm.prompted import Prompted
-from fgrl.templates import as_text
+from fgrl.templates import NONE, as_text
 
 SIDES = ("annotation_1", "annotation_2")
 """Keys of the judge's answer, in the order of presentation."""

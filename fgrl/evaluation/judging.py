@@ -15,13 +15,10 @@ from fgrl.files import write_json_lines
 from fgrl.kinds import AtMost, ToDraw
 from fgrl.llm.asking import FAILURES, Asked, Question, ask, tally
 from fgrl.llm.prompted import Prompted
-from fgrl.templates import as_text
+from fgrl.templates import NONE, as_text
 from fgrl.types import Request
 
 V = TypeVar("V")
-
-NONE = "(none)"
-"""Stands in a prompt for a field that is empty."""
 
 
 class JudgedMetric(Prompted, Compared):

@@ -7,22 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fgrl.errors import DataError
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import Comparison
-from fgrl.registry import Settings
-from fgrl.rules.refusals import answers_among
+from fgrl.feedback.reference_scores import Labelled
 from fgrl.types import Sample
-
-
-class Labelled(Settings):
-    """Settings of whoever compares responses with references."""
-
-    refusals: list[str] = ["No Answer Present."]
-    """References that are not answers, compared without case and punctuation: nothing is scored against them, and a
-    prompt that has no other reference is left out.
-    """
-
-    def usable(self, references: str | Sequence[str] | None) -> list[str]:
-        """Return the references that are neither empty nor refusals."""
-        return answers_among(references, self.refusals)
 
 
 class Referenced(Labelled, Comparison):

@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fgrl.evaluation.judging import NONE
 from fgrl.feedback.critiques import Critique, CritiqueFormat, read_critique
 from fgrl.feedback.quoting import QuoteSearch
 from fgrl.llm import together
 from fgrl.llm.asking import Asked, Parsed, Question, ask
 from fgrl.llm.prompted import Prompted
-from fgrl.templates import Prompt, as_text
+from fgrl.templates import NONE, Prompt, as_text
 from fgrl.types import Request, Response, Sample
 
 PLACEHOLDERS = ("prompt", "response", "reference", "tests", "outcome")

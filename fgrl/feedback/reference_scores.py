@@ -5,9 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from fgrl.evaluation.references import Labelled
 from fgrl.kinds import Annotator
+from fgrl.registry import Settings
+from fgrl.rules.refusals import answers_among
 from fgrl.types import Sample
+
+
+class Labelled(Settings):
+    """Settings of whoever compares responses with references."""
+
+    refusals: list[str] = ["No Answer Present."]
+    """References that are not answers, compared without case and punctuation: nothing is scored against them, and a
+    prompt that has no other reference is left out.
+    """
+
+    def usable(self, references: str | Sequence[str] | None) -> list[str]:
+        """Return the references that are neither empty nor refusals."""
+        return answers_among(references, self.refusals)
 
 
 class ReferenceScorer(Labelled, Annotator):

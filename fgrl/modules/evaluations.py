@@ -33,10 +33,10 @@ from fgrl.evaluation.overlap import HeldOutItem, settle
 from fgrl.evaluation.statistics import Estimate, estimate, weighted_mean
 from fgrl.files import atomically, write_json
 from fgrl.kinds import Client, Peek, Run
+from fgrl.mergeable import merged
 from fgrl.registry import Settings
 from fgrl.specs import Sampling
 from fgrl.types import Mean, Number
-from fgrl.types.metrics import merged
 
 if TYPE_CHECKING:
     from fgrl.llm import estimating, together

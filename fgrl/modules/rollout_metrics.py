@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import torch
 
+from fgrl.mergeable import as_numbers
 from fgrl.types import Advantages, Rewards, Rollout
-from fgrl.types.metrics import as_numbers
 
 
 def rollout_metrics(rollout: Rollout, rewards: Rewards, advantages: Advantages) -> dict[str, float]:

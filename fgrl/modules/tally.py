@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from fgrl.mergeable import merged
 from fgrl.types import Mean, Most, Number
-from fgrl.types.metrics import merged
 
 Reduce = Callable[[list[float], str], list[float]]
 """Numbers of this process, and "sum" or "max" -> over all processes."""

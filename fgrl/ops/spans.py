@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from fgrl import lazy
 from fgrl.ops.statistics import check_choice
@@ -13,8 +13,6 @@ from fgrl.ops.statistics import check_choice
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-    from fgrl.types import Span
 else:
     torch = lazy.load("torch")
 
@@ -28,6 +26,15 @@ Within = Literal["uniform", "linear_decay", "token_importance"]
 WITHIN = get_args(Within)
 SpanSpread = Literal["even", "each", "last"]
 SPREADS = get_args(SpanSpread)
+
+
+class Span(Protocol):
+    """A marked passage: characters `start` to `end`, a label, and the weight of the passage."""
+
+    start: int
+    end: int
+    label: float
+    weight: float
 
 
 def tokens_of_spans(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fgrl import lazy
-from fgrl.types import Mean
+from fgrl.mergeable import Mean
 
 if TYPE_CHECKING:
     import torch

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args,
 
 from pydantic.fields import FieldInfo
 
+from fgrl.references import Product, Ref
 from fgrl.registry.names import kind_of
 from fgrl.registry.settings import ByDevice, Component, File, FolderOrName, Settings
-from fgrl.types import Product, Ref
 
 M = TypeVar("M")
 

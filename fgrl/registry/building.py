@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from fgrl import files, foreign
+from fgrl.references import Ref
 from fgrl.registry import explaining
 from fgrl.registry.annotations import (
     allows_null,
@@ -40,7 +41,6 @@ from fgrl.registry.names import NotRegistered, absent, get, kind_of, kinds, name
 from fgrl.registry.outside import unnamed
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
 from fgrl.registry.settings import AUTO, ByDevice, Component, File, FolderOrName, Settings, names_folder
-from fgrl.types import Ref
 
 S = TypeVar("S", bound=Settings)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fgrl import native
+from fgrl.references import Product, Ref
 from fgrl.registry.problems import Key, Problem
 from fgrl.registry.settings import ByDevice
-from fgrl.types import Product, Ref
 
 
 class _Failed:

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from fgrl.references import Ref
 from fgrl.registry.annotations import full, inside, marker, marker_of
 from fgrl.registry.names import name_of
 from fgrl.registry.problems import Key
 from fgrl.registry.settings import Component, File, Settings, Unkeyed
-from fgrl.types import Ref
 
 PLAIN = (int, float, type(None))
 """With nothing inside. Asked first: most values are of these, and `Settings` takes long to say that it is not meant."""

@@ -1,6 +1,6 @@
 """A request as vLLM's `/v1/completions` takes it, and its answer, which is a response or an error, and nothing between.
 
-What decides how a response ends is the code that `hf` uses (`fgrl.llm.early`): the server is told as much as it understands,
+What decides how a response ends is the code that `hf` uses (`fgrl.serving.early`): the server is told as much as it understands,
 so that it stops soon, and what it draws behind the end is cut off here.
 """
 

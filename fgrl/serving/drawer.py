@@ -19,10 +19,10 @@ from fgrl import console, stops
 from fgrl.errors import EngineFailed, Stopped, UsageError
 from fgrl.kinds import Drawer, DrawRequest, Parcel, Transfer
 from fgrl.llm import background, together
-from fgrl.llm.early import complete
 from fgrl.serving import completions, connection
 from fgrl.serving.completions import BadAnswer
 from fgrl.serving.connection import Refused, ServerGone
+from fgrl.serving.early import complete
 from fgrl.serving.servers import Servers, Slot
 from fgrl.types import DrawnResponse
 

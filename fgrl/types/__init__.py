@@ -7,6 +7,8 @@ Shapes: `B` responses, `P` prompt tokens, `T` response tokens, `S` segments, `C`
 real token. Prompts are padded on the left, responses on the right; a response keeps its end-of-sequence token.
 """
 
+from fgrl.mergeable import Mean, Most, Number, Numbers
+from fgrl.references import Product, Ref
 from fgrl.types.columns import (
     Column,
     of_all_rows,
@@ -18,7 +20,6 @@ from fgrl.types.columns import (
 )
 from fgrl.types.drawn import DrawnResponse, Prompt
 from fgrl.types.marked import Feeling, Highlight, Marked
-from fgrl.types.metrics import Mean, Most, Number, Numbers
 from fgrl.types.records import (
     AlarmRecord,
     Annotation,
@@ -29,9 +30,7 @@ from fgrl.types.records import (
     Pair,
     Pairs,
     PairVerdict,
-    Product,
     Record,
-    Ref,
     Report,
     Request,
     Response,

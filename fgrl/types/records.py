@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import core_schema
 
 from fgrl.errors import DataError
 from fgrl.files import write_lines
+from fgrl.references import Product
 
 
 class Record(BaseModel):
@@ -317,13 +316,6 @@ def read_jsonl(path: Path, record: type[R]) -> Iterator[R]:
 # -- products of stages ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Product:
-    """What a stage leaves behind: the folder `path`."""
-
-    path: Path
-
-
 class Samples(Product):
     """`samples.jsonl`."""
 
@@ -366,49 +358,3 @@ class Report(Product):
 def _read_object(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
-
-
-P = TypeVar("P", bound=Product)
-
-
-class Ref(Generic[P]):
-    """`${out:stage}`: another stage's product. `Ref[Checkpoint]` in an annotation says which kind of product fits."""
-
-    marker: ClassVar[str] = "${out:"
-
-    def __init__(self, stage: str) -> None:
-        self.stage = stage
-
-    def __repr__(self) -> str:
-        return f"${{out:{self.stage}}}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ref) and other.stage == self.stage
-
-    def __hash__(self) -> int:
-        return hash(("Ref", self.stage))
-
-    @classmethod
-    def parse(cls, text: str) -> Ref[P] | None:
-        """`"${out:x}"` as a reference; None for any other text."""
-        if text.startswith(cls.marker) and text.endswith("}"):
-            return cls(text[len(cls.marker) : -1].strip())
-        return None
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
-        product = (get_args(source) or (Product,))[0]
-
-        def check(value: Any) -> Ref[Any]:
-            ref = value if isinstance(value, Ref) else cls.parse(value) if isinstance(value, str) else None
-            if ref is None:
-                raise ValueError(f"wants ${{out:stage}} of a stage that makes {product.__name__}")
-            return ref
-
-        return core_schema.no_info_plain_validator_function(
-            check,
-            metadata={
-                "pydantic_js_functions": [lambda _schema, _handler: {"type": "string", "pattern": r"^\$\{out:.+\}$"}]
-            },
-            serialization=core_schema.plain_serializer_function_ser_schema(repr),
-        )

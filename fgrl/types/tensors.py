@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from fgrl import lazy
+from fgrl.mergeable import Number, merged
 from fgrl.types.columns import (
     Column,
     Named,
@@ -19,7 +20,6 @@ from fgrl.types.columns import (
     per_response,
     per_token,
 )
-from fgrl.types.metrics import Number, merged
 from fgrl.types.records import Annotation, Sample
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import torch
 from training_helpers import EOS, PAD, a_run, tiny
 
 from fgrl import models, recipe, rollouts
+from fgrl.mergeable import as_numbers
 from fgrl.pipeline.estimating import Peek
 from fgrl.pipeline.log import read_log
 from fgrl.registry import dump
 from fgrl.types import Ref, Rollout, Sample
-from fgrl.types.metrics import as_numbers
 
 SPANS = """
 about: "A critic's spans as token rewards."

@@ -150,7 +150,7 @@ def test_a_json_object_is_ended_by_us() -> None:
         def decode(self, ids, **_options: object) -> str:
             return "".join(chr(one) for one in ids)
 
-    from fgrl.llm.early import complete
+    from fgrl.serving.early import complete
 
     text = 'x {"a": 1} and more'
     request = requests(1, sampling=Sampling(max_new_tokens=50), early=Early(json_object=True))[0]

@@ -15,8 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
     ["__main__"], ["cli", "library"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results", "starting"],
-    ["runs"], ["data"], ["modules"], ["feedback"], ["evaluation"], ["serving"], ["llm"], ["rules"], ["rollouts"], ["models"], ["kinds"],
-    ["sandbox", "specs", "functions"], ["registry"], ["quotes", "ops", "templates"], ["types"], ["files", "foreign", "seeds", "native", "similar_stretch"], ["errors"], ["console"], ["sanitizing"], ["lazy", "ranks", "stops", "visible"],
+    ["runs"], ["modules"], ["evaluation"], ["data"], ["serving"], ["rollouts"], ["feedback"], ["llm"], ["rules"], ["quotes", "templates"], ["models"],
+    ["kinds"], ["sandbox", "specs", "functions"], ["types"], ["registry"], ["ops"], ["files", "foreign", "mergeable", "native", "references", "seeds", "similar_stretch"],
+    ["errors"], ["console"], ["sanitizing"], ["lazy", "ranks", "stops", "visible"],
 ]  # fmt: skip
 """From the top down. A room imports itself and the rooms of the floors below; rooms of one floor do not know each other."""
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fgrl.mergeable import as_numbers
 from fgrl.modules import gather
 from fgrl.modules.units import EncodedUnits, RolloutUnits
 from fgrl.types import (
@@ -30,7 +31,6 @@ from fgrl.types import (
     per_response,
     per_token,
 )
-from fgrl.types.metrics import as_numbers
 from fgrl.types.tensors import concatenate, declarations
 
 PAD, EOS = 9, 2

@@ -13,9 +13,9 @@ from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
 from fgrl.errors import DataError
-from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt, response_ids
 from fgrl.kinds import Encoded, Numbers, OfflineAlgorithm, Run
 from fgrl.registry import File, register
+from fgrl.rollouts.relevance_input import prompt_ids, relevance_prompt, response_ids
 from fgrl.templates import Prompt
 from fgrl.types import Aggregation, Batch, Mean, Sample, per_token
 

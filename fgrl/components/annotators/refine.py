@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fgrl.errors import DataError
-from fgrl.evaluation.judging import NONE
 from fgrl.feedback.asking_annotator import AskingAnnotator
 from fgrl.feedback.critic import PLACEHOLDERS, shown
 from fgrl.feedback.response_annotator import NamedAnnotator, ResponseCase
@@ -18,7 +17,7 @@ from fgrl.kinds import Annotator, Expected
 from fgrl.llm.asking import Asked, Question, ask, summary
 from fgrl.llm.reading import Refused, declines, read_answer
 from fgrl.registry import name_of, register
-from fgrl.templates import Prompt
+from fgrl.templates import NONE, Prompt
 from fgrl.types import Annotation, Request, Response, Sample
 
 

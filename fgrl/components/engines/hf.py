@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl import console, lazy
 from fgrl.kinds import Drawer, DrawRequest, Engine
-from fgrl.llm.early import complete
 from fgrl.models.decoding.draw import draw, uniforms
 from fgrl.registry import register
+from fgrl.serving.early import complete
 from fgrl.types import DrawnResponse
 
 if TYPE_CHECKING:

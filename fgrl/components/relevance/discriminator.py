@@ -9,9 +9,9 @@ from pydantic import Field, PrivateAttr
 
 from fgrl import lazy, ops
 from fgrl.errors import DataError
-from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt, response_ids
 from fgrl.kinds import Checked, Relevance, Run
 from fgrl.registry import File, Unkeyed, register
+from fgrl.rollouts.relevance_input import prompt_ids, relevance_prompt, response_ids
 from fgrl.specs import ModelSpec
 from fgrl.templates import Prompt
 from fgrl.types import Rollout

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.evaluation.judging import NONE
 from fgrl.feedback.chain_answers import read_passage, read_steps, read_text, steps_schema
 from fgrl.feedback.chain_checks import BrokenStep, replaced, with_ends_of
 from fgrl.feedback.chain_tags import TagMistake, TagNames, read_tags, tag_names, write_tags
@@ -17,7 +16,7 @@ from fgrl.llm.asking import Asked, Question, ask
 from fgrl.llm.prompted import Prompted
 from fgrl.llm.reading import Refused, declines
 from fgrl.registry import register
-from fgrl.templates import Prompt, as_text, read_prompt
+from fgrl.templates import NONE, Prompt, as_text, read_prompt
 from fgrl.types import Marked, Request, Sample
 
 BAD_TAGS = "tags that cannot be read"

@@ -14,6 +14,7 @@ import torch
 from training_helpers import FakeModel, a_run, distance, fake_batch, row, step_gradient, tiny, whole
 
 from fgrl.components.algorithms.dpo import DPO
+from fgrl.mergeable import as_numbers
 from fgrl.modules.offline import OfflineRounds
 from fgrl.modules.rounds import Process
 from fgrl.modules.trainer import OfflineSettings
@@ -23,7 +24,6 @@ from fgrl.registry import Problems, build
 from fgrl.registry.walking import dump
 from fgrl.rollouts import reference_sums
 from fgrl.specs import ModelSpec
-from fgrl.types.metrics import as_numbers
 
 LORA = {"r": 4, "alpha": 8}
 OBJECTIVES: dict[str, dict[str, Any]] = {

@@ -17,10 +17,10 @@ from fgrl import ops
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.algorithms.ppo import PPO
 from fgrl.components.algorithms.rtt_grpo import RTTGRPO, ReleasedOrder
+from fgrl.mergeable import as_numbers
 from fgrl.models import ActorCritic
 from fgrl.registry import Problems, build
 from fgrl.types import Rewards, Rollout, Sample
-from fgrl.types.metrics import as_numbers
 from fgrl.types.tensors import concatenate
 
 NAN = float("nan")

@@ -28,11 +28,11 @@ from fgrl.components.algorithms.dpo import DPO
 from fgrl.components.algorithms.ppo import PPO, AdaptiveKL
 from fgrl.components.algorithms.sft import SFT
 from fgrl.components.segmenters.ngram import NGram
+from fgrl.mergeable import as_numbers
 from fgrl.models import ActorCritic
 from fgrl.registry import Problems, build
 from fgrl.rollouts import encoding
 from fgrl.types import Pair, Rewards, Rollout, Sample
-from fgrl.types.metrics import as_numbers
 
 NAN = float("nan")
 PPO_COLUMNS = ("old_logp", "ref_logp", "values", "advantage", "returns")

@@ -15,13 +15,13 @@ from training_helpers import EOS, PAD, distance, fake_actor_critic, step_gradien
 from fgrl import ops, rollouts
 from fgrl.components.algorithms.ppo import PPO
 from fgrl.components.engines.hf import HF
+from fgrl.mergeable import as_numbers
 from fgrl.models import ActorCritic
 from fgrl.modules.steps import Step, StepLoader
 from fgrl.modules.units import RolloutUnits
 from fgrl.registry import Problems, build
 from fgrl.specs import Sampling
 from fgrl.types import Advantages, Batch, Rewards, Rollout, Sample
-from fgrl.types.metrics import as_numbers
 
 PROMPTS = [[1, 20, 30], [1, 40, 50, 60, 70], [1, 80]]
 RESPONSES = [[100, 101, 102, 103, EOS], [110, 111], [120, 121, 122, 123, 124, 125, EOS]]

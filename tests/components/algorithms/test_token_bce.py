@@ -14,15 +14,15 @@ from training_helpers import FakeModel, a_run, distance, fake_batch, step_gradie
 
 from fgrl import models, rollouts
 from fgrl.errors import DataError
-from fgrl.feedback.relevance_input import prompt_ids, relevance_prompt
 from fgrl.kinds import Checked
+from fgrl.mergeable import as_numbers
 from fgrl.modules.offline import OfflineRounds
 from fgrl.modules.trainer import OfflineSettings
 from fgrl.modules.training_module import TrainingModule
 from fgrl.registry import build
+from fgrl.rollouts.relevance_input import prompt_ids, relevance_prompt
 from fgrl.rollouts.rows import RowGroups, TokenTable
 from fgrl.types import Annotation, Criterion, Response, Rollout, Sample, Span
-from fgrl.types.metrics import as_numbers
 
 PROMPT = Path(__file__).resolve().parents[3] / "prompts" / "relevance.txt"
 WORDS = ("mill", "lamp", "river", "bread")

@@ -19,10 +19,10 @@ from training_helpers import a_run
 from fgrl import registry, rollouts
 from fgrl.components.rewards.critic import token_importance
 from fgrl.kinds import Client, ToDraw
+from fgrl.mergeable import as_numbers
 from fgrl.registry import build
 from fgrl.specs import Sampling
 from fgrl.types import Completion, Request, Rollout, Sample
-from fgrl.types.metrics import as_numbers
 from fgrl.types.tensors import concatenate
 
 LAMP, CAT, EMPTY = "the lamp and the table", "a cat sat, a cat ran", ""

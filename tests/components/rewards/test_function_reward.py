@@ -14,10 +14,10 @@ from function_helpers import component, reward_of, rollout_of, write
 
 from fgrl.errors import DataError, UserCodeError
 from fgrl.kinds import Reward, RewardWrapper, note_step
+from fgrl.mergeable import as_numbers
 from fgrl.pipeline import keys
 from fgrl.registry import Problems, dump, walk
 from fgrl.types import Message, Rewards, Rollout
-from fgrl.types.metrics import as_numbers
 
 TEXTS = ["the lamp, the table", "a bird", ""]
 

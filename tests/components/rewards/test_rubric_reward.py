@@ -18,9 +18,9 @@ from fgrl import registry, rollouts
 from fgrl.components.rewards.rubric import Rubric
 from fgrl.errors import DataError, Undecided
 from fgrl.kinds import Judge, Verifier
+from fgrl.mergeable import as_numbers
 from fgrl.registry import build
 from fgrl.types import Criterion, Rollout, Sample
-from fgrl.types.metrics import as_numbers
 
 NAN = float("nan")
 NO_CAT = Criterion(text="No cats.", check={"name": "keywords:forbidden_words", "forbidden_words": ["cat"]})

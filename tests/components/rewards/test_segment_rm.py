@@ -15,10 +15,10 @@ from training_helpers import EOS, a_run, tiny
 from fgrl import models, rollouts
 from fgrl.components.rewards.segment_rm import SegmentRM
 from fgrl.errors import DataError
+from fgrl.mergeable import as_numbers
 from fgrl.recipe import load
 from fgrl.registry import Problems, build
 from fgrl.types import Ref, Rewards, Rollout, Sample
-from fgrl.types.metrics import as_numbers
 
 PROMPTS = [[1, 20, 30, 40], [1, 50], [1, 60, 61, 62, 63, 64, 65], [1, 9], [1, 77, 78], [1, 33, 34, 35]]
 RESPONSES = [

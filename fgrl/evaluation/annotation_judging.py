@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, Field, PrivateAttr, create_model
 
 from fgrl.evaluation import pairwise
+from fgrl.evaluation.judging import as_record, shares
 from fgrl.evaluation.pairwise import Ballot
 from fgrl.evaluation.span_sets import Labels, MarkedResponse
 from fgrl.evaluation.statistics import Measured, weighted_mean
-from fgrl.llm.asking import FAILURES, Asked, Parsed, Question, ask, parse_json, summary
+from fgrl.llm.asking import Asked, Parsed, Question, ask, parse_json, summary
 from fgrl.llm.prompted import Prompted
 from fgrl.templates import NONE, as_text
 
@@ -22,8 +23,7 @@ SIDES = ("annotation_1", "annotation_2")
 """Keys of the judge's answer, in the order of presentation."""
 
 
-@dataclass(frozen=True)
-class Contest:
+class Contest(NamedTuple):
     """Two annotations of one response."""
 
     name: str
@@ -143,14 +143,10 @@ class AnnotationJudge(Prompted):
             name: self._numbers([look for look in looks if look.contest.name == name], prompts)
             for name, prompts in every.items()
         }
-        said = [
-            {
-                "set": look.contest.name, "id": look.contest.own.id, "response": look.contest.own.text,
-                "shown_first": look.own_first, "said": look.asked.completion.text,
-                **({} if look.asked.failure is None else {"failure": look.asked.failure, "reason": look.asked.reason}),
-            }
-            for look in looks
-        ]  # fmt: skip
+        said = []
+        for (name, own, _other), own_first, outcome in looks:
+            about = {"set": name, "id": own.id, "response": own.text, "shown_first": own_first}
+            said.append(as_record(about, outcome))
         return numbers, said, summary(self.client, asked)
 
     def _numbers(self, looks: Sequence[Look], every: Sequence[Hashable]) -> dict[str, Measured]:
@@ -180,9 +176,7 @@ class AnnotationJudge(Prompted):
             for own, prefix in ((True, ""), (False, "versus_")):
                 numbers[f"{prefix}{name}"] = mean([look.score(name, own) for look in looks])
         numbers["position_bias"] = mean([float(ballot.side) if ballot.side else None for ballot in ballots])
-        for name, failures in FAILURES.items():
-            numbers[name] = mean([float(look.asked.failure in failures) for look in looks])
-        return numbers
+        return numbers | shares([look.asked for look in looks], prompts, every)
 
 
 def exchanged(contest: Contest, seed: int) -> bool:

@@ -61,25 +61,28 @@ class JudgedMetric(Prompted, Compared):
         self._counted = tally(asked)
         outcomes = [(about, outcome) for (about, _question), outcome in zip(plan, asked, strict=True)]
         if self._run is not None:
-            write_json_lines(self._run.out / f"judgements-{self.slug}.jsonl", (_record(*pair) for pair in outcomes))
+            write_json_lines(self._run.out / f"judgements-{self.slug}.jsonl", (as_record(*pair) for pair in outcomes))
         by_model: dict[str, list[tuple[dict[str, Any], Asked[V]]]] = {}
         for about, outcome in outcomes:
             by_model.setdefault(about["model"], []).append((about, outcome))
         return by_model
 
 
-def _record(about: Mapping[str, Any], outcome: Asked[Any]) -> dict[str, Any]:
+def as_record(about: Mapping[str, Any], outcome: Asked[Any]) -> dict[str, Any]:
+    """Return a line of a file of judgements."""
     failed = {"failure": outcome.failure, "reason": outcome.reason}
     known = {name: value for name, value in failed.items() if value is not None}
     return {**about, "said": outcome.completion.text, **known}
 
 
-def shares(asked: Sequence[Asked[Any]], clusters: Sequence[Hashable]) -> dict[str, Measured]:
+def shares(
+    asked: Sequence[Asked[Any]], clusters: Sequence[Hashable], every: Sequence[Hashable] = ()
+) -> dict[str, Measured]:
     """Return the shares of all questions that the judge refused to answer, whose answer could not be read, and that
-    failed.
+    failed. every: as in `weighted_mean`.
     """
     return {
-        name: weighted_mean([float(outcome.failure in kinds) for outcome in asked], clusters)
+        name: weighted_mean([float(outcome.failure in kinds) for outcome in asked], clusters, every=every)
         for name, kinds in FAILURES.items()
     }
 

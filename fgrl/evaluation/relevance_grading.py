@@ -25,6 +25,7 @@ class Graded:
 
     prompt: str
     group: str
+    """The kind of the criterion: the rule's id, or "judged"."""
     marked: Sequence[bool]
     """[T]"""
     weight: Sequence[float] | None
@@ -51,7 +52,9 @@ def grade(relevance: Relevance, samples: Sequence[Sample], rules: CriterionRules
         marks = ops.spans_to_tokens(spans, offsets, text_of(sample), partial=True)
         marked = (ops.without_characters(marks, offsets) > 0).tolist()
         weights_of_tokens = None if weight is None else weight.tolist()
-        yield Graded(json.dumps(sample.model_dump()["prompt"]), group_of(sample), marked, weights_of_tokens)
+        check = sample.rubric[0].check
+        kind = "judged" if check is None else str(check["name"])
+        yield Graded(json.dumps(sample.model_dump()["prompt"]), kind, marked, weights_of_tokens)
 
 
 def text_of(sample: Sample) -> str:
@@ -69,12 +72,6 @@ def checked(row: int, sample: Sample, rules: CriterionRules) -> Checked:
         )
     criterion = sample.rubric[0]
     return Checked(row, criterion, rules.get(criterion, sample.id), sample.meta.get("kept"))
-
-
-def group_of(sample: Sample) -> str:
-    """Return the kind of its criterion: the rule's id, or "judged"."""
-    check = sample.rubric[0].check
-    return "judged" if check is None else str(check["name"])
 
 
 def numbers(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:

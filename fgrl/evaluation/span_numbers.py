@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from fgrl import lazy
@@ -67,23 +68,26 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
     that covers no unit.
     """
 
-    def share(counts: Callable[[GradedResponse], Sequence[float]]) -> Measured:
-        return statistics.of_sums([None if row is None else counts(row) for row in rows], prompts)
+    def each(count: Callable[[GradedResponse], Any]) -> list[Any]:
+        return [None if row is None else count(row) for row in rows]
 
     numbers: dict[str, Measured] = {}
     for label in labels:
-        runs = [None if row is None else run_overlap(row, label) for row in rows]
+        runs = each(partial(run_overlap, label=label))
         numbers[f"{label}_run_overlap"] = statistics.weighted_mean(runs, prompts)
-        known = [None if row is None else counts(row, label) for row in rows]
+        known = each(partial(counts, label=label))
         overlaps = statistics.overlaps(known, prompts, list(statistics.OVERLAPS))
         numbers |= {f"{label}_{name}": number for name, number in overlaps.items()}
-    numbers["neutral"] = share(lambda row: neutral(row.right))
-    numbers["left_neutral"] = share(lambda row: neutral(row.left))
-    for name, side in (("marked", "right"), ("left_marked", "left"), ("length", None)):
-        sizes = [None if row is None else size(row, side) for row in rows]
-        numbers[name] = statistics.weighted_mean(sizes, prompts)
-    numbers["missing"] = statistics.weighted_mean([float(row is None) for row in rows], prompts)
-    numbers["uncovered"] = share(lambda row: (row.uncovered, len(row.right_spans)))
+    sides = {"": each(lambda row: row.right), "left_": each(lambda row: row.left)}
+    for prefix, side in sides.items():
+        neutral = [None if own is None else (own.count(None), len(own)) for own in side]
+        numbers[f"{prefix}neutral"] = statistics.of_sums(neutral, prompts)
+    for prefix, side in sides.items():
+        marked = [None if own is None else len(own) - own.count(None) for own in side]
+        numbers[f"{prefix}marked"] = statistics.weighted_mean(marked, prompts)
+    numbers["length"] = statistics.weighted_mean(each(lambda row: len(row.left)), prompts)
+    numbers["missing"] = statistics.weighted_mean([row is None for row in rows], prompts)
+    numbers["uncovered"] = statistics.of_sums(each(lambda row: (row.uncovered, len(row.right_spans))), prompts)
     return numbers
 
 
@@ -113,18 +117,6 @@ def runs_of(side: Sequence[str | None], label: str) -> list[tuple[int, int]]:
         start = runs.pop()[0] if runs and runs[-1][1] == place else place
         runs.append((start, place + 1))
     return runs
-
-
-def neutral(side: Sequence[str | None]) -> tuple[int, int]:
-    """Return the number of units that a side does not mark, and that of all."""
-    return sum(label is None for label in side), len(side)
-
-
-def size(row: GradedResponse, side: str | None) -> float:
-    """Return the number of units that a side of a response marks; None: of all units."""
-    if side is None:
-        return float(len(row.left))
-    return float(sum(label is not None for label in (row.left if side == "left" else row.right)))
 
 
 def of_spans(

@@ -353,9 +353,10 @@ def _records(left: Marks, rows: Mapping[str, Row]) -> Iterator[dict[str, Any]]:
         yield {
             "id": marked.id,
             "response": marked.text,
-            "left": [span.model_dump(exclude_defaults=True) for span in marked.spans],
-            "right": {
-                name: None if own is None else [span.model_dump(exclude_defaults=True) for span in own.spans]
-                for name, own in graded.items()
-            },
+            "left": _as_data(marked),
+            "right": {name: None if own is None else _as_data(own) for name, own in graded.items()},
         }
+
+
+def _as_data(marked: MarkedResponse) -> list[dict[str, Any]]:
+    return [span.model_dump(exclude_defaults=True) for span in marked.spans]

@@ -8,51 +8,77 @@
     policy.generate("Say something about the sea.")
     run.score("policy", "Say something about the sea.", "It is wide, and deep.").draw()
 
-Everything is imported at its first use: `import fgrl` itself loads nothing else.
+Authors of components import from here, too: `from fgrl import Reward, Rollout, register`. Everything is imported at its first
+use: `import fgrl` itself loads nothing else.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+from typing import TYPE_CHECKING as _CHECKED
 
-from fgrl.lazy import attributes
-
-if TYPE_CHECKING:
-    from fgrl import errors, kinds, types
-    from fgrl.library import (
-        FinishedRun,
-        FinishedStage,
-        Generated,
-        Policy,
-        ScoredText,
-        TokenSpan,
-        load,
-        numbers,
-        open_run,
-        plan,
-        register,
-        run,
-        score,
-        table,
-        validate,
-    )
+if _CHECKED:
+    from fgrl import errors, kinds, lazy, ops, types
+    from fgrl.errors import DataError, FgrlError, Unavailable, UsageError
+    from fgrl.evaluation.answer import Answer
+    from fgrl.evaluation.comparison import Comparison, mean
+    from fgrl.evaluation.statistics import Measured
+    from fgrl.feedback.chains import RuleRewriter
+    from fgrl.kinds import *  # noqa: F403
+    from fgrl.library import *  # noqa: F403
+    from fgrl.modules.group_relative import GroupRelative
+    from fgrl.modules.references import ReferencedAlgorithm
+    from fgrl.pipeline.run import scratch_run
+    from fgrl.registry import File, Folder, FolderOrName, Problems, Settings, Unkeyed, build
+    from fgrl.rollouts import score_with, select
+    from fgrl.rules.rule import Forbids, Requires, Rule, broken_at, kept_at
+    from fgrl.specs import LoraSpec, ModelSpec, Sampling
+    from fgrl.types import *  # noqa: F403
 
 __version__ = "0.2.0"
-__all__ = [
-    "FinishedRun", "FinishedStage", "Generated", "Policy", "ScoredText", "TokenSpan", "__version__", "errors", "kinds",
-    "load", "numbers", "open_run", "plan", "register", "run", "score", "table", "types", "validate",
-]  # fmt: skip
-_MODULES = ("errors", "kinds", "types")
-"""Modules that `fgrl.NAME` imports."""
-_exported, _ = attributes(
-    __name__, {"library": [name for name in __all__ if name not in _MODULES and not name.startswith("_")]}
-)
+_NAMES = {
+    "": "errors kinds lazy ops types",
+    "errors": "DataError FgrlError Unavailable UsageError",
+    "evaluation.answer": "Answer",
+    "evaluation.comparison": "Comparison mean",
+    "evaluation.statistics": "Measured",
+    "feedback.chains": "RuleRewriter",
+    "kinds": (
+        "ANSWER_NEEDS Accelerator Annotator Asker AtMost Auxiliary AuxiliarySettings Better ChainAttempt ChainCase "
+        "Checked Client Correction CreditsTokens DrawRequest Drawer DrawnShape Early Elsewhere Encoded Engine Expected "
+        "GIVEN_NEEDS GRADED_NEEDS Inspectable Judge MadeModel Meaning Metric Normalizer Numbers OfflineAlgorithm "
+        "OnlineAlgorithm PairBuilder Parcel Peek Planning PolicyWork Purpose REFERENCE_OUTPUTS ROLLOUT_NEEDS Reader "
+        "Relevance Reward RewardWrapper Rewriter Run Scope Segmenter Serving Stage Ticker ToDraw TrainsModels Transfer "
+        "UNDRAWN Verifier auxiliaries check_needs check_scorer default_engine meaning_in note_step policy_work scorers "
+        "stated"
+    ),
+    "library": "FinishedRun FinishedStage Generated Policy ScoredText TokenSpan load numbers open_run plan register run score table validate",
+    "modules.group_relative": "GroupRelative",
+    "modules.references": "ReferencedAlgorithm",
+    "pipeline.run": "scratch_run",
+    "registry": "File Folder FolderOrName Problems Settings Unkeyed build",
+    "rollouts": "score_with select",
+    "rules.rule": "Forbids Requires Rule broken_at kept_at",
+    "specs": "LoraSpec ModelSpec Sampling",
+    "types": (
+        "Advantages Aggregation AlarmRecord Annotation Batch Checkpoint Column Completion Criterion DrawnResponse "
+        "Feeling Highlight Marked Mean Message Most Number Pair PairVerdict Pairs Product Prompt Record Ref Report "
+        "Request Response Rewards Rollout Sample Samples Segmentable Span Stats TensorRows Tokens Usage of_all_rows "
+        "parse_line per_criterion per_criterion_token per_prompt_token per_response per_token read_jsonl write_jsonl"
+    ),
+}
+"""Names of modules, each with what is exported of it."""
+_ORIGIN = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = ["__version__", *_ORIGIN]
 
 
-def __getattr__(name: str) -> Any:
-    return importlib.import_module(f"{__name__}.{name}") if name in _MODULES else _exported(name)
+def __getattr__(name: str) -> object:
+    if name not in _ORIGIN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not _ORIGIN[name]:
+        return _importlib.import_module(f"{__name__}.{name}")
+    return getattr(_importlib.import_module(f"{__name__}.{_ORIGIN[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *globals()})
+    return sorted(__all__)

@@ -56,6 +56,8 @@ PLANTED = {
     "a file without a component": ("fgrl.components.algorithms.helpers", "X = 1", "registers nothing"),
     "a circle": ("fgrl.ops", "from fgrl import ops", "imports itself"),
     "a circle in a room": ("fgrl.registry.settings", "from fgrl.registry.walking import walk", "imports itself through"),
+    "a name that authors import": ("fgrl.rollouts.rows", "from fgrl import Reward", "imports fgrl.Reward, which belongs to no room"),
+    "the command line in fgrl itself": ("fgrl", "from fgrl import cli", "fgrl itself imports fgrl.cli"),
     "a room that stands nowhere": ("fgrl.helpers.misc", "X = 1", "stands on no floor"),
 }  # fmt: skip
 

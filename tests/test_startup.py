@@ -60,7 +60,7 @@ import fgrl
 dir(fgrl), fgrl.__version__
 print(json.dumps(sorted(name for name in set(sys.modules) - before if name.startswith("fgrl") or name in SLOW)))
 """
-    assert in_a_fresh_process(code, tmp_path) == ["fgrl", "fgrl.lazy"]
+    assert in_a_fresh_process(code, tmp_path) == ["fgrl"]
 
 
 def test_no_help_of_any_command_loads_a_slow_module(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fgrl.errors import DataError
-from fgrl.types import Rollout
+from fgrl import DataError, Rollout
 
 LONGEST_REFERENCE = 64
 """Tokens. It bounds the passes that `fgrl plan` reports before the references are read."""

@@ -12,9 +12,7 @@ import torch
 from answer_probe import probe, probe_tokens
 from pydantic import Field
 
-from fgrl.kinds import PolicyWork, RewardWrapper, Segmenter
-from fgrl.registry import build, register
-from fgrl.rollouts import select
+from fgrl import PolicyWork, RewardWrapper, Segmenter, build, register, select
 
 
 @register("counterfactual_importance")

@@ -17,11 +17,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from fgrl import ops
-from fgrl.kinds import PolicyWork
-from fgrl.modules.group_relative import GroupRelative
-from fgrl.registry import register
-from fgrl.types import Aggregation, Mean
+from fgrl import Aggregation, GroupRelative, Mean, PolicyWork, ops, register
 
 
 @register("delta")

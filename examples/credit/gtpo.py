@@ -17,10 +17,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from fgrl import ops
-from fgrl.modules.group_relative import GroupRelative
-from fgrl.registry import register
-from fgrl.types import Aggregation
+from fgrl import Aggregation, GroupRelative, ops, register
 
 
 def relative(value, mask, index):

@@ -13,8 +13,7 @@ import torch
 from answer_probe import probe, probe_tokens
 from pydantic import Field
 
-from fgrl.kinds import PolicyWork, RewardWrapper
-from fgrl.registry import register
+from fgrl import PolicyWork, RewardWrapper, register
 
 
 @register("oar_g")

@@ -10,10 +10,7 @@ from typing import Literal
 
 import torch
 
-from fgrl.errors import DataError
-from fgrl.kinds import PolicyWork, Reward
-from fgrl.registry import register
-from fgrl.types import Rewards
+from fgrl import DataError, PolicyWork, Reward, Rewards, register
 
 LONGEST_SENTENCE = 64
 """Tokens, with the one that ends it. It bounds the pass that `fgrl plan` reports before the questions are read."""

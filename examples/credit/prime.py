@@ -15,12 +15,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from fgrl import ops
-from fgrl.errors import DataError
-from fgrl.kinds import Auxiliary, AuxiliarySettings
-from fgrl.modules.group_relative import GroupRelative
-from fgrl.registry import register
-from fgrl.types import Mean
+from fgrl import Auxiliary, AuxiliarySettings, DataError, GroupRelative, Mean, ops, register
 
 
 def others(value, group):

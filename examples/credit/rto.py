@@ -15,12 +15,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field, PrivateAttr
 
-from fgrl import ops
-from fgrl.kinds import RewardWrapper
-from fgrl.registry import Unkeyed, register
-from fgrl.rollouts import score_with
-from fgrl.specs import ModelSpec
-from fgrl.types import Mean
+from fgrl import Mean, ModelSpec, RewardWrapper, Unkeyed, ops, register, score_with
 
 
 @register("rto")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fgrl import ops
-from fgrl.kinds import Reward
-from fgrl.registry import register
-from fgrl.types import Rewards
+from fgrl import Reward, Rewards, ops, register
 
 
 @register("says_answer")

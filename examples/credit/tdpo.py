@@ -14,9 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fgrl import ops
-from fgrl.modules.references import ReferencedAlgorithm
-from fgrl.registry import register
+from fgrl import ReferencedAlgorithm, ops, register
 
 
 @register("tdpo")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fgrl.modules.group_relative import GroupRelative
-from fgrl.registry import register
-from fgrl.types import Aggregation
+from fgrl import Aggregation, GroupRelative, register
 
 
 @register("top_entropy_grpo")

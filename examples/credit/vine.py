@@ -12,10 +12,7 @@ from dataclasses import replace
 import torch
 from pydantic import Field
 
-from fgrl.errors import DataError
-from fgrl.kinds import PolicyWork, RewardWrapper, Segmenter
-from fgrl.registry import build, register
-from fgrl.types import Mean
+from fgrl import DataError, Mean, PolicyWork, RewardWrapper, Segmenter, build, register
 
 
 @register("vine")

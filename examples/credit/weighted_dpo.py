@@ -11,10 +11,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl import ops
-from fgrl.modules.references import ReferencedAlgorithm
-from fgrl.registry import register
-from fgrl.types import per_token
+from fgrl import ReferencedAlgorithm, ops, per_token, register
 
 
 @register("weighted_dpo")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fgrl.modules.group_relative import GroupRelative
-from fgrl.registry import register
-from fgrl.types import Mean
+from fgrl import GroupRelative, Mean, register
 
 
 @register("weighted_grpo")

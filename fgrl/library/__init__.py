@@ -27,7 +27,3 @@ __getattr__, __dir__ = lazy.attributes(
         "scored_texts": ["ScoredText", "TokenSpan"],
     },
 )
-__all__ = [
-    "FinishedRun", "FinishedStage", "Generated", "Policy", "ScoredText", "TokenSpan", "load", "numbers", "open_run", "plan",
-    "register", "run", "score", "table", "validate",
-]  # fmt: skip

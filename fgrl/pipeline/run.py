@@ -179,10 +179,10 @@ class Run:
 def scratch_run(name: str, **arguments: Any) -> Iterator[Run]:
     """Give a stage's run in a temporary folder: to look at samples, or to score a text. Nothing of it is kept.
 
-    arguments: of `Run`.
+    arguments: of `Run`; without a `cache`, it is in the same folder.
     """
     with tempfile.TemporaryDirectory(prefix="fgrl-") as folder:
-        run = Run(name, Path(folder), **arguments)
+        run = Run(name, Path(folder), **({"cache": Path(folder) / "cache"} | arguments))
         run.out.mkdir()
         with contextlib.closing(run):
             yield run

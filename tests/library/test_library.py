@@ -435,14 +435,6 @@ def test_a_name_that_fgrl_uses_is_reported_where_it_is_registered() -> None:
                 return view.mask
 
 
-def test_what_fgrl_exports() -> None:
-    assert set(fgrl.__all__) <= set(dir(fgrl))
-    for name in fgrl.__all__:
-        assert getattr(fgrl, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'rnu'"):
-        _ = fgrl.rnu
-
-
 def test_a_component_among_the_overrides_has_the_settings_that_it_was_given() -> None:
     judge = LLMJudge(client=OpenAI(model="m"), prompt="p.txt")
     (text,) = override_texts({"stages.a.judge": judge})

@@ -22,8 +22,6 @@ FLOORS = [
 """From the top down. A room imports itself and the rooms of the floors below; rooms of one floor do not know each other."""
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
-EXPORTED = ("library", "kinds", "types", "errors", "lazy")
-"""What `import fgrl` exports, at the first use of each name."""
 MODULE_NAME = re.compile(r"fgrl(\.[A-Za-z_]\w*)+")
 REGISTERS = ("register", "declare_absent")
 
@@ -67,7 +65,7 @@ def _walked(source: str, known: frozenset[str]) -> Iterator[tuple[int, str]]:
             if (node.module or "").split(".")[0] == "fgrl":
                 for alias in node.names:
                     whole = f"{node.module}.{alias.name}"
-                    yield node.lineno, whole if whole in known else str(node.module)
+                    yield node.lineno, whole if whole in known or node.module == "fgrl" else str(node.module)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE_NAME.fullmatch(node.value):
             named = _nearest(node.value, known)
             if named != "fgrl" and id(node) not in groups:
@@ -106,7 +104,7 @@ def _upward(graph: Mapping[str, list[tuple[int, str]]]) -> Iterator[str]:
             if other == "fgrl":  # its version
                 continue
             if not here:
-                if there not in EXPORTED:
+                if there == "cli":  # all else is exported, at the first use of each name
                     yield f"{module}:{line}: fgrl itself imports {other}"
             elif there not in FLOOR:
                 yield f"{module}:{line}: imports {other}, which belongs to no room"

@@ -326,6 +326,29 @@ def test_symptoms_are_those_that_were_stored(run: Path) -> None:
     assert not [finding for finding in earlier.findings if finding.topic == "length"]
 
 
+def test_symptoms_of_an_evaluation_while_training(run: Path) -> None:
+    """The answers of the start are beside the first evaluation, those of the trained model beside the last one."""
+    out = stage(run, "evaluate") / "out"
+    goal(run, 0.2, 0.5)
+    answers(run, LONG, "No")
+    lines = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
+    every = stage(run, "policy") / "evaluations"
+    for line in lines:
+        line["model"] = {"sft": "start", "policy": "trained"}[line["model"]]
+    write_answers(every / "8" / "held_out", lines)
+    for step, model in ((0, "start"), (8, "trained")):
+        write_lines(
+            every / str(step) / "held_out" / "answers.jsonl", [line for line in lines if line["model"] == model]
+        )
+    report = json.loads((out / "metrics.json").read_text().replace('"sft"', '"start"').replace('"policy"', '"trained"'))
+    write_json(every / "8" / "held_out" / "metrics.json", report)
+    (out / "metrics.json").unlink()
+    learned, hacking = replies(run)
+    assert "[policy, while training]" in texts(learned, "good")
+    assert hacking.short == "Possibly: there is one sign (length)."
+    assert (hacking.example.before[:7], hacking.example.after[:2]) == (LONG[:7], "No")
+
+
 def test_two_signs_are_a_verdict(run: Path) -> None:
     goal(run, 0.2, 0.25)
     answers(run, LONG, "No")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Annotated
 
 import typer
@@ -21,13 +20,12 @@ from fgrl.cli.shared import (
     Sources,
     echo,
     emit,
+    finish,
     read_sources,
 )
 
 comparing = lazy.load("fgrl.results.comparing")
-console = lazy.load("fgrl.console")
 texts = lazy.load("fgrl.report.comparison_text")
-unfinished = lazy.load("fgrl.pipeline.unfinished")
 
 EXAMPLES = """
 \b
@@ -74,11 +72,7 @@ def compare(
         common, _notes = comparing.common_evaluations(sides, stage or [])
         labels = dict.fromkeys(label for own in sides.values() for label in own)
         every = (own[label] for label in labels for own in sides.values() if label in own)
-        words, progress = ["fgrl", *sys.argv[1:]], console.Console()
-        lacking = [each for each in every if set(each.waiting) & set(common)]
-        code = unfinished.run_unfinished(lacking, words, progress, machines, dry_run=dry_run)
-        if code or dry_run:
-            raise typer.Exit(code)
+        finish([each for each in every if set(each.waiting) & set(common)], machines, dry_run=dry_run)
         named = read()
     comparison = comparing.compare_recipes(named, stage or [], model or [], number or [], any_seed=seeds is None)
     if as_json:

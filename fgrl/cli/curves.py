@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,11 +12,7 @@ from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, Sources,
 from fgrl.errors import UsageError
 from fgrl.report.text_tables import columns
 
-if TYPE_CHECKING:
-    from fgrl.recipe.words import Source
-    from fgrl.results.curves import Curve
-    from fgrl.runs.series import Series
-plotting = lazy.load("fgrl.report.curve_plot")
+plotting = lazy.load("fgrl.report.figures")
 results = lazy.load("fgrl.results.curves")
 
 EXAMPLES = """
@@ -55,40 +50,33 @@ def curves(
     as_json: AsJson = False,
 ) -> None:
     """Print and plot a metric of finished trainings over their steps, with intervals over seeds."""
-    read = read_sources(sources, seeds, runs, context)
-    made = {str(source.path): _curves(source, metric, stage or []) for source in read}
-    waiting = [f"{path} seed {seed}" for path, (_own, absent) in made.items() for seed in absent]
-    drawn = [own for curves, _absent in made.values() for own in curves]
+    drawn, waiting = [], []
+    for source in read_sources(sources, seeds, runs, context):
+        name = source.name if "::" not in str(source.path) else str(source.path).rpartition("/")[2]
+        own, absent = results.curves_of(name, source.by_seed(), metric, stage or [])
+        drawn += own
+        waiting += [f"{source.path} seed {seed}" for seed in absent]
     if not drawn:
         raise UsageError(f"no training has finished; fgrl run comes first: {', '.join(waiting)}")
     files: list[Path] = []
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        files = plotting.draw(drawn, out, metric)
+        files = plotting.draw_curves(drawn, out, metric)
     first = {} if reaches is None else {own.name: results.first_reaching(own.points, reaches) for own in drawn}
     if as_json:
-        emit({"curves": plotting.as_json(drawn), "reaches": first, "not run": waiting, "files": list(map(str, files))})
+        emit(
+            {
+                "curves": [own.as_json() for own in drawn],
+                "reaches": first,
+                "not run": waiting,
+                "files": list(map(str, files)),
+            }
+        )
         return
-    echo(columns(plotting.rows(drawn)))
+    echo(columns(plotting.curve_rows(drawn)))
     for name, step in first.items():
         echo(f"{name}: {f'reaches {reaches:g} at step {step:g}' if step is not None else f'never reaches {reaches:g}'}")
     if waiting:
         echo(f"\nnot run: {', '.join(waiting)}")
     for file in files:
         echo(str(file))
-
-
-def _curves(source: Source, metric: str, stages: Sequence[str]) -> tuple[list[Curve], list[int]]:
-    """Return a curve for each stage, over the seeds that have finished, and the other seeds."""
-    by_stage: dict[str, dict[int, Series]] = {}
-    absent = []
-    for seed, finished in source.by_seed().items():
-        done = finished.finished
-        if done and all(results.is_pattern(name) or name in done for name in stages):
-            for name, series in results.metric_of(done, metric, stages).items():
-                by_stage.setdefault(name, {})[seed] = series
-        else:
-            absent.append(seed)
-    own = source.name if "::" not in str(source.path) else str(source.path).rpartition("/")[2]
-    names = {stage: own if len(by_stage) == 1 else f"{own} {stage}" for stage in by_stage}
-    return [results.curve(names[stage], series) for stage, series in by_stage.items()], absent

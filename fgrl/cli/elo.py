@@ -25,15 +25,16 @@ from fgrl.errors import UsageError
 from fgrl.visible import quantity
 
 if TYPE_CHECKING:
-    from fgrl.evaluation.elo import Anchor, EloTable
-    from fgrl.results.elo_refits import Changes
+    from fgrl.evaluation.elo import Anchor
+    from fgrl.results.elo_views import Changes, EloView
+    from fgrl.results.table import Row
     from fgrl.runs.run import Run
 answer_files = lazy.load("fgrl.evaluation.answer")
 comparisons = lazy.load("fgrl.evaluation.comparisons_to_judge")
 numbers = lazy.load("fgrl.results.table")
 ratings = lazy.load("fgrl.evaluation.elo")
-results = lazy.load("fgrl.results.elo_refits")
-texts = lazy.load("fgrl.report.elo_tables")
+results = lazy.load("fgrl.results.elo_views")
+texts = lazy.load("fgrl.report.elo_text")
 types = lazy.load("fgrl.types")
 
 EXAMPLES = """
@@ -115,43 +116,28 @@ def elo(
         _write_pairs(finished, stage or [], write_pairs, comparisons_wanted, draw_seed or 0, as_json=as_json)
         return
     changes = results.Changes(_anchor(anchor), ridge, resamples, level, draw_seed, tuple(by or ()))
-    tables = _tables(finished, stage or [], changes)
-    if verdicts:
-        tables.append(("", results.of_files(verdicts, changes)))
-    if not tables:
+    views = _views(finished, stage or [], changes)
+    views += [results.of_files(verdicts, changes)] if verdicts else []
+    if not views:
         raise UsageError(_nothing(finished))
     if as_json:
-        emit({"tables": [{"source": source, **table.model_dump()} for source, table in tables]})
-        return
-    if side_by_side:
-        columns = [(table.title if source == "" else f"{source}: {table.title}", table) for source, table in tables]
-        echo(texts.side_by_side(columns, as_markdown=markdown))
-        return
-    several = len({source for source, _table in tables}) > 1 or len(tables) > 1
-    echo(
-        "\n\n".join(
-            texts.text(
-                f"{source}: {table.title}" if source and several else table.title,
-                table,
-                pairs=pairs,
-                as_markdown=markdown,
-            )
-            for source, table in tables
-        )
-    )
+        emit({"tables": [view.as_json() for view in views]})
+    elif side_by_side:
+        echo(texts.side_by_side(views, as_markdown=markdown))
+    else:
+        echo("\n\n".join(texts.text(view, pairs=pairs, as_markdown=markdown) for view in views))
 
 
-def _tables(finished: list[Run], stages: list[str], changes: Changes) -> list[tuple[str, EloTable]]:
-    """Return the tables of all finished stages, with the recipe, its seed and the stage."""
-    tables = []
-    for recipe in finished:
-        for name, stage in recipe.finished.items():
-            if (stages and name not in stages) or not list(stage.out.glob("elo-*.json")):
-                continue
-            numbers.evaluation_of(stage)  # raises where the stage's files are damaged
-            label = f"{recipe.name}, seed {recipe.seed}, {name}" if len(finished) > 1 else f"{recipe.name}, {name}"
-            tables += [(label, table) for table in results.of_stage(stage.place, changes)]
-    return tables
+def _views(finished: list[Run], stages: list[str], changes: Changes) -> list[EloView]:
+    """Return the ratings in all finished stages."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for run in finished:
+        source = f"{run.name}, seed {run.seed}" if len(finished) > 1 else run.name
+        for row in numbers.table_of([numbers.results_of(run)]).rows:
+            if not stages or row.stage in stages:
+                groups.setdefault((f"{source}, {row.stage}", row.metric.metric), []).append(row)
+    rated = {at: rows for at, rows in groups.items() if any(row.metric.number == "rating" for row in rows)}
+    return [results.of_rows(source, rows, changes) for (source, _metric), rows in rated.items()]
 
 
 def _nothing(finished: list[Run]) -> str:

@@ -14,7 +14,7 @@ from fgrl.report.text_tables import columns
 
 frontiers = lazy.load("fgrl.results.frontier")
 numbers = lazy.load("fgrl.results.table")
-plotting = lazy.load("fgrl.report.frontier_plot")
+plotting = lazy.load("fgrl.report.figures")
 
 EXAMPLES = """
 \b
@@ -53,19 +53,19 @@ def frontier(
     """Plot a number of finished evaluations against another, as win rate against KL, and mark the best."""
     alternatives = [_alternatives(text) for text in vary or []]
     read = read_sources(sources, seeds, runs, context, vary=alternatives)
-    results = [numbers.results_of(run) for source in read for run in source.recipes]
-    points = frontiers.frontier(results, x, y, model or [])
+    table = numbers.table_of([numbers.results_of(run) for source in read for run in source.recipes])
+    points = frontiers.frontier(table, x, y, model or [])
     if not points.points:
         skipped = f" of {', '.join(points.skipped)}" if points.skipped else ""
         raise UsageError(f"no finished evaluation{skipped} has both numbers; fgrl run comes first")
     files: list[Path] = []
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        files = plotting.draw(points, out, x_label, y_label)
+        files = plotting.draw_frontier(points, out, x_label, y_label)
     if as_json:
         emit({**points.as_json(), "files": list(map(str, files))})
         return
-    echo(columns(plotting.rows(points)))
+    echo(columns(plotting.frontier_rows(points)))
     if points.skipped:
         echo(f"\nnot run: {', '.join(points.skipped)}")
     echo("\n" + ("\n".join(map(str, files)) or "--out FILE writes a plot"))

@@ -20,12 +20,15 @@ from fgrl.visible import HIDDEN, visible
 
 if TYPE_CHECKING:
     from fgrl.recipe import Recipe
-    from fgrl.recipe.words import Source
+    from fgrl.runs.run import Run
+    from fgrl.runs.source import Source
 sanitizing = lazy.load("fgrl.sanitizing")
 functions = lazy.load("fgrl.functions")
 recipes = lazy.load("fgrl.recipe")
 meanings = lazy.load("fgrl.recipe.words")
 registry = lazy.load("fgrl.registry")
+console = lazy.load("fgrl.console")
+unfinished = lazy.load("fgrl.pipeline.unfinished")
 
 WITH_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of commands that take `a.b=1` after the recipe (and `--a.b=1`, as W&B sweeps write it)."""
@@ -152,6 +155,16 @@ def read_sources(
             "wants at least two recipes or folders of runs: the one to compare with, and another", param_hint="SOURCE"
         )
     return meanings.read_sources(paths, runs, extra, seed_list(seeds, extra), vary)
+
+
+def finish(lacking: Sequence[Run], machines: Path | None, *, dry_run: bool) -> None:
+    """Run recipes as `fgrl run` does, or only say their commands, and then leave. Leaves with the exit code of the first
+    that fails, too.
+    """
+    words = ["fgrl", *sys.argv[1:]]
+    code = unfinished.run_unfinished(lacking, words, console.Console(), machines, dry_run=dry_run)
+    if code or dry_run:
+        raise typer.Exit(code)
 
 
 def named_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:

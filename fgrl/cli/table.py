@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +24,7 @@ from fgrl.cli.shared import (
     WrongWord,
     echo,
     emit,
+    finish,
     named_and_overrides,
     overrides,
     read_sources,
@@ -36,13 +36,10 @@ if TYPE_CHECKING:
     from fgrl.pipeline.tables import OpenTable
     from fgrl.results.curves import Curve
     from fgrl.results.paper_table import PaperTable
-console = lazy.load("fgrl.console")
-curve_plot = lazy.load("fgrl.report.curve_plot")
-frontier_plot = lazy.load("fgrl.report.frontier_plot")
+figures = lazy.load("fgrl.report.figures")
 numbers = lazy.load("fgrl.results.table")
 paper = lazy.load("fgrl.report.paper_table")
 recipe_tables = lazy.load("fgrl.recipe.tables")
-table_figure = lazy.load("fgrl.report.table_figure")
 tables = lazy.load("fgrl.pipeline.tables")
 texts = lazy.load("fgrl.report.text_tables")
 
@@ -109,10 +106,7 @@ def table(
             return
         opened = tables.open_table(files[0], runs, own, chosen, small=small)
         if run or dry_run:
-            words, progress = ["fgrl", *sys.argv[1:]], console.Console()
-            code = tables.run_missing(opened, words, progress, machines, dry_run=dry_run)
-            if code or dry_run:
-                raise typer.Exit(code)
+            finish(opened.lacking, machines, dry_run=dry_run)
             opened = tables.open_table(files[0], runs, own, chosen, small=small)
         _paper_table(opened, style, figure)
         return
@@ -138,53 +132,38 @@ def _paper_table(opened: OpenTable, style: Format, figure: Path | None) -> None:
     curves = {metric: tables.table_curves(opened, metric) for metric in (how.metrics if how else [])}
     drawn = [] if figure is None else _draw(opened, made, curves, figure)
     if style is Format.json:
-        emit(
-            {
-                **paper.as_json(made),
-                "curves": {metric: curve_plot.as_json(own) for metric, own in curves.items()},
-                "files": list(map(str, drawn)),
-            }
-        )
+        of_curves = {metric: [own.as_json() for own in each] for metric, each in curves.items()}
+        emit({**paper.as_json(made), "curves": of_curves, "files": list(map(str, drawn))})
         return
     parts = [paper.FORMATS[style](made)]
     if style is Format.text:
-        parts += [f"\n{metric}\n{texts.columns(curve_plot.rows(own))}" for metric, own in curves.items() if own]
+        parts += [f"\n{metric}\n{texts.columns(figures.curve_rows(own))}" for metric, own in curves.items() if own]
     echo("\n".join([*parts, *map(str, drawn)]))
 
 
 def _draw(opened: OpenTable, made: PaperTable, curves: Mapping[str, list[Curve]], target: Path) -> list[Path]:
     """Draw the figure of a table file. Raises `UsageError` where nothing of it has run."""
-    how = opened.file.figure
-    if how is None:
+    if (how := opened.file.figure) is None:
         raise UsageError("it has no figure: `figure` says how its rows are drawn")
-    waiting = "nothing of it has run; --run runs it"
     target.parent.mkdir(parents=True, exist_ok=True)
+
+    def named(what: str, count: int) -> Path:
+        """Return the file of one of several metrics or columns."""
+        name = re.sub(r"\W+", "_", what).strip("_")
+        return target if count == 1 else target.with_name(f"{target.stem}-{name}{target.suffix}")
+
+    files: list[Path] = []
     if how.kind == "curves":
-        known = {metric: own for metric, own in curves.items() if own}
-        if not known:
-            raise UsageError(waiting)
-        return [
-            file
-            for metric, own in known.items()
-            for file in curve_plot.draw(own, _named(target, metric, len(how.metrics)), metric)
-        ]
-    if how.kind == "frontier":
+        for metric, own in curves.items():
+            files += figures.draw_curves(own, named(metric, len(how.metrics)), metric) if own else []
+    elif how.kind == "frontier":
         points = tables.table_frontier(opened)
-        if not points.points:
-            raise UsageError(waiting)
-        return frontier_plot.draw(points, target, how.x, how.y)
-    if not any(cell.ours for row in made.rows for cell in row.cells.values()):
-        raise UsageError(waiting)
-    if how.kind == "lines":
-        return [
-            file
-            for title in made.columns
-            for file in table_figure.draw_lines(made, title, _named(target, title, len(made.columns)), how.x, how.y)
-        ]
-    return table_figure.draw_bars(made, target, how.y)
-
-
-def _named(target: Path, what: str, count: int) -> Path:
-    """Return the file of one of several metrics or columns."""
-    name = re.sub(r"\W+", "_", what).strip("_")
-    return target if count == 1 else target.with_name(f"{target.stem}-{name}{target.suffix}")
+        files += figures.draw_frontier(points, target, how.x, how.y) if points.points else []
+    elif any(cell.ours for row in made.rows for cell in row.cells.values()):
+        if how.kind == "bars":
+            return list(figures.draw_bars(made, target, how.y))
+        for title in made.columns:
+            files += figures.draw_column(made, title, named(title, len(made.columns)), how.x, how.y)
+    if not files:
+        raise UsageError("nothing of it has run; --run runs it")
+    return files

@@ -15,7 +15,7 @@ Left out: ratings that depend on the order of games (the K-factor of chess), and
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -24,12 +24,10 @@ from pydantic import Field
 
 from fgrl import lazy
 from fgrl.errors import DataError
-from fgrl.evaluation import pairwise
-from fgrl.evaluation.bradley_terry import gaps, won_against
+from fgrl.evaluation.bradley_terry import gaps
 from fgrl.evaluation.pairwise import Game
-from fgrl.evaluation.statistics import Estimate, Measured, estimate, weighted_mean
+from fgrl.evaluation.statistics import Measured, weighted_mean
 from fgrl.registry import Settings
-from fgrl.types import Record
 from fgrl.visible import quantity
 
 np = lazy.load("numpy")
@@ -117,6 +115,15 @@ class Contest:
                 points[row[game.id], second, first] += 1 - value
         return cls(models, prompts, points)
 
+    @classmethod
+    def observed(cls, ratings: Mapping[str, Measured]) -> Contest:
+        """Return the games that ratings were computed from. ratings: of every model that has one or could have one."""
+        (first, *_) = ratings.values()
+        size = math.isqrt(first.rows.shape[1])
+        names = {rating.parameters["model"]: model for model, rating in ratings.items()}
+        models = tuple(names.get(place, f"model {place}") for place in range(size))
+        return cls(models, tuple(map(str, first.clusters)), first.rows.reshape(-1, size, size))
+
 
 # -- ratings -----------------------------------------------------------------------------------------------------------
 
@@ -159,36 +166,6 @@ class Ratings:
         """Return the models, best first: by how many others each is better than, then by name."""
         better = np.sign(np.nan_to_num(np.round(self.whole, 9))).sum(-1)
         return sorted(self.contest.models, key=lambda name: (-better[self.place[name]], name))
-
-    def notes(self) -> list[str]:
-        """Return remarks on the ratings: models without a finite one, and those that only the ridge relates."""
-        reasons = {model: reason for model in self.contest.models if (reason := self._alone(model))}
-        alone = [f"{model}: {reason}" for model, reason in reasons.items()]
-        groups = _groups(won_against((self.points + self.points.T)[None])[0], self.contest.models)
-        named = "; ".join(", ".join(group) for group in groups)
-        if self.settings.ridge == 0:
-            lines = [f"{line}, so its rating is not finite; {HINT}" for line in alone]
-            reach = won_against(self.points[None])[0]
-            ranked = [group for group in _groups(reach & reach.T, self.contest.models) if group[0] not in reasons]
-            if len(groups) > 1 and len(ranked) > 1:
-                lines.append(
-                    f"no decided games link these groups, so their ratings cannot be compared: {named}; {HINT}"
-                )
-            elif len(ranked) > 1:
-                named = "; ".join(", ".join(group) for group in ranked)
-                lines.append(
-                    f"of any two of these groups one won every game against the other, so no finite difference links them: {named}; {HINT}"
-                )
-            if self.settings.anchor.model is None and 0 < len(self.level_of) < len(self.contest.models):
-                level = ", ".join(self.contest.models[place] for place in self.level_of)
-                lines.append(
-                    f"{self.settings.anchor.rating:g} is the mean of the models that have finite differences: {level}"
-                )
-            return lines
-        lines = [f"{line}: only the ridge of {self.settings.ridge:g} keeps its rating finite" for line in alone]
-        if len(groups) > 1:
-            lines.append(f"no decided games link these groups, so only the ridge relates their ratings: {named}")
-        return lines
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -239,73 +216,7 @@ class Ratings:
         return f"{alone}; {HINT}" if alone else ""
 
 
-def _groups(related: Any, models: Sequence[str]) -> list[list[str]]:
-    """Return the models in groups, each with all that it is related to. related: bool [M,M], an equivalence."""
-    return [
-        [models[other] for other in np.flatnonzero(row)] for place, row in enumerate(related) if not row[:place].any()
-    ]
-
-
-# -- a table -----------------------------------------------------------------------------------------------------------
-
-
-class Standing(Record):
-    """A model's line of the table."""
-
-    model: str
-    rating: Estimate
-    difference: Estimate
-    """Rating less the best model's."""
-    win_rate: Estimate
-    """Share of its decided games that it won, ties counting half."""
-    wins: int = 0
-    ties: int = 0
-    losses: int = 0
-    missing: int = 0
-    """Games without a verdict."""
-
-    @property
-    def games(self) -> int:
-        """Decided games."""
-        return self.wins + self.ties + self.losses
-
-
-class Meeting(Record):
-    """The games of two models."""
-
-    first: str
-    second: str
-    difference: Estimate
-    """Rating of the first less that of the second, from the games of all models."""
-    wins: int = 0
-    """Wins of the first."""
-    ties: int = 0
-    losses: int = 0
-    missing: int = 0
-
-
-class EloTable(Record):
-    """Ratings with their intervals."""
-
-    title: str
-    standings: list[Standing]
-    """Best first."""
-    best: str | None
-    """The model that differences are taken to; None where some cannot be compared."""
-    meetings: list[Meeting]
-    """Every two models that met."""
-    games: int
-    """Games, those without a verdict too."""
-    prompts: int
-    judges: dict[str, int]
-    """Number of games that each judge, rule or person decided."""
-    chose_first: Estimate | None = None
-    """Share for the answer shown first, of the judgments that chose: 0.5 is no position bias. None: not recorded."""
-    disagreements: int | None = None
-    """Games whose two orders had different verdicts; None: each was judged in one order."""
-    notes: list[str] = []
-    settings: dict[str, Any] = {}
-    """Settings of the fit and of the bootstrap."""
+# -- numbers ------------------------------------------------------------------------------------------------------------
 
 
 def numbers(games: Sequence[Game], ratings: Ratings) -> dict[str, dict[str, Measured]]:
@@ -348,50 +259,6 @@ def chose_first(games: Iterable[Game], prompts: Sequence[str]) -> Measured:
     return _share([chose for _id, chose in looks], [id for id, _chose in looks], prompts)
 
 
-def table(title: str, games: Sequence[Game], settings: EloSettings, bootstrap: Bootstrap | None = None) -> EloTable:
-    """Return the models' ratings from all games. Raises `DataError` when there are no games, or the anchor has none."""
-    if not games:
-        raise DataError(f"{title}: there are no games to rate")
-    bootstrap = bootstrap or Bootstrap()
-    contest = Contest.of(games)
-    ratings = Ratings(contest, settings)
-    measured = numbers(games, ratings)
-
-    def resampled(number: Measured) -> Estimate:
-        return estimate(number, **bootstrap._asdict())
-
-    records = pairwise.matrix(games)
-    standings = [
-        Standing(
-            model=model,
-            **{name: resampled(measured[model][name]) for name in ("rating", "difference", "win_rate")},
-            **sum(records[model].values(), Counter()),
-        )
-        for model in ratings.in_order()
-    ]
-    order = [standing.model for standing in standings]
-    meetings = [
-        Meeting(first=one, second=two, difference=resampled(ratings.difference(one, two)), **records[one][two])
-        for place, one in enumerate(order)
-        for two in order[place + 1 :]
-        if two in records[one]
-    ]
-    both_orders = [game.agree for game in games if len(game.shown) > 1]
-    return EloTable(
-        title=title,
-        standings=standings,
-        best=ratings.best,
-        meetings=meetings,
-        games=len(games),
-        prompts=len(contest.prompts),
-        judges=dict(sorted(Counter(game.by or "unknown" for game in games).items())),
-        chose_first=resampled(chose_first(games, contest.prompts)) if any(game.shown for game in games) else None,
-        disagreements=sum(agree is False for agree in both_orders) if both_orders else None,
-        notes=[*ratings.notes(), *_only_ties(games)],
-        settings={"anchor": settings.anchor.model_dump(), "ridge": settings.ridge, **bootstrap._asdict()},
-    )
-
-
 def about(games: Sequence[Game], settings: EloSettings) -> str:
     """Return a description of the fit in one line."""
     anchor = settings.anchor
@@ -405,14 +272,6 @@ def about(games: Sequence[Game], settings: EloSettings) -> str:
         f"{missing:,} of them without a verdict" if missing else "",
     ]
     return ", ".join(filter(None, parts))
-
-
-def _only_ties(games: Sequence[Game]) -> list[str]:
-    """Return a remark where no decided game has a winner."""
-    decided = [game.verdict for game in games if game.verdict is not None]
-    if not decided or set(decided) != {"tie"}:
-        return []
-    return [f"all {len(decided):,} decided games are ties: they show no difference between the models"]
 
 
 def _by_model(games: Iterable[Game]) -> Mapping[str, list[tuple[Game, float | None]]]:

@@ -7,7 +7,6 @@ number of models make a table of wins, ties and losses.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -273,32 +272,3 @@ def _recorded_looks(sample: Sample, verdict: PairVerdict) -> list[Look]:
     ballot = Ballot.of_verdict(verdict.verdict)
     left, ballot = (places[0], ballot) if at.index(places[0]) < at.index(places[1]) else (places[1], ballot.exchanged())
     return [Look(first=str(sample.responses[left].by), verdict=ballot.verdict)]
-
-
-MIRRORED = {
-    "first": ("wins", "losses"),
-    "second": ("losses", "wins"),
-    "tie": ("ties", "ties"),
-    None: ("missing", "missing"),
-}
-"""Names of a verdict on the side of the first model, and on the side of the second."""
-
-
-def matrix(games: Iterable[Game]) -> dict[str, dict[str, Counter[str]]]:
-    """`matrix[model][opponent]` of every two models that met: how many `wins`, `ties`, `losses` and `missing`
-    verdicts.
-    """
-    table: dict[str, dict[str, Counter[str]]] = {}
-    for game in games:
-        sides = ((game.first, game.second), (game.second, game.first))
-        for (model, opponent), outcome in zip(sides, MIRRORED[game.verdict], strict=True):
-            table.setdefault(model, {}).setdefault(opponent, Counter())[outcome] += 1
-    return table
-
-
-def win_rate(record: Mapping[str, int]) -> float | None:
-    """Share of the decided games of an entry of `matrix` that was won, ties counting half; None where none was
-    decided.
-    """
-    wins, ties, losses = (record.get(name, 0) for name in ("wins", "ties", "losses"))
-    return (wins + ties / 2) / (wins + ties + losses) if wins + ties + losses else None

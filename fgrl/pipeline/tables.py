@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fgrl import recipe as recipes
 from fgrl.annotation.statistics import Statistics, statistics
-from fgrl.console import Console
 from fgrl.errors import UsageError
-from fgrl.pipeline.unfinished import run_unfinished
 from fgrl.recipe.named import NamedRecipe
 from fgrl.recipe.tables import Column, Row, TableFile, read_table_file
-from fgrl.recipe.words import Source, read_sources
-from fgrl.results import curves
+from fgrl.recipe.words import read_sources
 from fgrl.results.comparing import RecipeNumber
-from fgrl.results.curves import Curve
+from fgrl.results.curves import Curve, curves_of
 from fgrl.results.differing import leaves
 from fgrl.results.evaluations import Evaluation, RecipeResults
 from fgrl.results.frontier import Frontier, frontier
 from fgrl.results.paper_table import Cell, PaperTable, TableRow, cell_of, derived_number, mark_best, measurement
 from fgrl.results.published import GROUP, Published, read_published
-from fgrl.results.table import evaluation_of, results_of
+from fgrl.results.table import evaluation_of, table_of
 from fgrl.runs.reading import mapping
 from fgrl.runs.run import Run
-from fgrl.runs.series import Series
+from fgrl.runs.source import Source
+from fgrl.runs.stage import Stage
 from fgrl.types import Sample, read_jsonl
 
 
@@ -55,6 +53,19 @@ class OpenTable:
     places: dict[str, Place]
     annotations: Path | None = None
     """File whose annotations are counted."""
+    read: dict[Path, Evaluation] = field(default_factory=dict)
+
+    def evaluation(self, stage: Stage) -> Evaluation:
+        """Return the numbers of a stage, which are read once. Raises `DataError`."""
+        if stage.place not in self.read:
+            self.read[stage.place] = evaluation_of(stage)
+        return self.read[stage.place]
+
+    @property
+    def lacking(self) -> list[Run]:
+        """The recipes of rows that lack a stage which the table reads."""
+        every = {finished.command: finished for place in self.places.values() for finished in place.finished}
+        return list(filter(self.unfinished, every.values()))
 
     @property
     def stages(self) -> list[str]:
@@ -119,14 +130,6 @@ def _of_its_stages(address: Path, overrides: Sequence[str]) -> list[str]:
     return [text for text in overrides if text in plain or text.split(".")[1].partition("=")[0] in known]
 
 
-def run_missing(
-    table: OpenTable, command: Sequence[str], console: Console, machines: Path | None = None, *, dry_run: bool = False
-) -> int:
-    """Run the recipes of rows that lack a stage. Returns the exit code of the first that fails, else 0."""
-    every = {finished.command: finished for place in table.places.values() for finished in place.finished}
-    return run_unfinished(filter(table.unfinished, every.values()), command, console, machines, dry_run=dry_run)
-
-
 def paper_table(table: OpenTable) -> PaperTable:
     """Return our numbers and the published ones. Raises `DataError` when numbers cannot be read, and `UsageError` for a
     number that a finished evaluation does not have.
@@ -139,12 +142,11 @@ def paper_table(table: OpenTable) -> PaperTable:
     every = [finished for place in table.places.values() for finished in place.finished]
     made.seeds = list(dict.fromkeys(finished.seed for finished in every))
     made.models = list(dict.fromkeys(base for finished in every for base in _bases(finished.settings)))
-    evaluations = _evaluations(table)
     counted = None if table.annotations is None else statistics(read_jsonl(table.annotations, Sample), resamples=1)
     for title, column in file.columns.items():
         if counted is not None and column.count is not None:
             _count(column, {name: row.cells[title] for name, row in rows.items()}, file, counted)
-        made.notes += _fill(title, column, rows, table, evaluations)
+        made.notes += _fill(title, column, rows, table)
     _derive(rows, file)
     if published is not None:
         made.source = f"{published.title}, Table {published.number} ({published.table.where})"
@@ -175,29 +177,7 @@ def _table_row(name: str, table: OpenTable, published: Published | None) -> Tabl
     return row
 
 
-Measured = dict[tuple[str, str], dict[str, dict[str, Evaluation]]]
-"""By row and name of the recipe: by seed and stage the finished evaluations."""
-
-
-def _evaluations(table: OpenTable) -> Measured:
-    read: dict[Path, Evaluation] = {}
-    measured: Measured = {}
-    for title, place in table.places.items():
-        for name, source in place.sources.items():
-            by_seed = measured[title, name] = {}
-            for seed, finished in source.by_seed().items():
-                stages = [name for name in table.stages if name in finished.stages and finished.stages[name].measured]
-                for stage in stages:
-                    folder = finished.stages[stage].place
-                    if folder not in read:
-                        read[folder] = evaluation_of(finished.stages[stage])
-                by_seed[str(seed)] = {stage: read[finished.stages[stage].place] for stage in stages}
-    return measured
-
-
-def _fill(
-    title: str, column: Column, rows: Mapping[str, TableRow], table: OpenTable, evaluations: Measured
-) -> list[str]:
+def _fill(title: str, column: Column, rows: Mapping[str, TableRow], table: OpenTable) -> list[str]:
     """Set our numbers of a column, and mark the best. Returns notes."""
     cells, measured, better = {}, {}, column.better
     for name, row in rows.items():
@@ -210,7 +190,9 @@ def _fill(
             row.cells[title].missing = place.waiting[recipe]
             continue
         model = own.models.get(title, own.model)
-        found = measurement(evaluations[name, recipe], number, model)
+        stage, runs = number.partition("/")[0], place.sources[recipe].by_seed()
+        known = {str(seed): own.measured[stage] for seed, own in runs.items() if stage in own.measured}
+        found = measurement({seed: {stage: table.evaluation(own)} for seed, own in known.items()}, number, model)
         if found is None:
             row.cells[title].missing = "not run"
             continue
@@ -298,12 +280,11 @@ def table_frontier(table: OpenTable) -> Frontier:
         raise UsageError("a frontier wants two columns with numbers: what it costs, and what is wanted")
     results = []
     for name, place in table.places.items():
-        for finished in place.finished:
-            own = results_of(finished)
-            kept = {stage: each for stage, each in own.evaluations.items() if stage in table.stages}
-            results.append(RecipeResults(name.partition(GROUP)[0], own.settings, kept))
+        for run in place.finished:
+            kept = {stage: table.evaluation(own) for stage, own in run.measured.items() if stage in table.stages}
+            results.append(RecipeResults(name.partition(GROUP)[0], leaves(run.settings), kept))
     models = list(dict.fromkeys(place.row.model for place in table.places.values()))
-    return frontier(results, str(numbers[0]), str(numbers[1]), models)
+    return frontier(table_of(results), str(numbers[0]), str(numbers[1]), models)
 
 
 def table_curves(table: OpenTable, metric: str) -> list[Curve]:
@@ -312,19 +293,13 @@ def table_curves(table: OpenTable, metric: str) -> list[Curve]:
     Raises `UsageError` where trainings have finished and none of them logs it.
     """
     assert table.file.figure is not None
-    drawn, without = [], []
-    several = len(table.file.figure.stages) > 1
+    drawn: list[Curve] = []
+    without: list[UsageError] = []
     for name, place in table.places.items():
-        for stage in table.file.figure.stages:
-            series: dict[int, Series] = {}
-            for finished in place.finished:
-                try:
-                    if stage in finished.finished:
-                        series[finished.seed] = curves.metric_of(finished.finished, metric, [stage])[stage]
-                except UsageError as error:
-                    without.append(error)
-            if series:
-                drawn.append(curves.curve(f"{name} {stage}" if several else name, series))
+        try:
+            drawn += curves_of(name, {run.seed: run for run in place.finished}, metric, table.file.figure.stages)[0]
+        except UsageError as error:
+            without.append(error)
     if without and not drawn:
         raise without[0]
     return drawn

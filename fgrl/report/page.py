@@ -27,7 +27,6 @@ from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, ORDERS, Answers, answ
 from fgrl.report.attribution import Attributions
 from fgrl.report.chains import ShownChain, chains_section
 from fgrl.report.drawing import Exchange
-from fgrl.report.elo_tables import ShownElo, elo_section
 from fgrl.report.escaping import render
 from fgrl.report.rollouts import Credit, StoredRollouts, credit_section, rollouts_section
 from fgrl.results import metric_names, text
@@ -134,8 +133,6 @@ class View:
     """By stage."""
     credit: list[tuple[str, Credit]] = field(default_factory=list)
     """By stage."""
-    ratings: list[tuple[str, ShownElo]] = field(default_factory=list)
-    """Elo tables by stage."""
     annotated: list[tuple[str, list[Exchange]]] = field(default_factory=list)
     """By stage."""
     chains: list[tuple[str, list[ShownChain]]] = field(default_factory=list)
@@ -206,7 +203,6 @@ def _view(folder: Path) -> View:
                 view.fits.append(_fit(stage.name, stats))
         if (evaluation := _evaluation(stage, run)) is not None:
             view.evaluations.append(evaluation)
-        view.ratings += [(stage.name, table) for table in elo_section(stage.folder, run.notes)]
         if (stored := _rollouts(stage.name, stage.folder, run.notes)) is not None:
             view.rollouts.append((stage.name, stored))
         credit = stage.folder / "out" / CREDIT

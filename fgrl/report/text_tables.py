@@ -43,8 +43,8 @@ def number_text(table: Table, *, as_markdown: bool = False) -> str:
     changed = [row for row in numbers.get(first, ()) if row.difference and row.difference.mean is not None]
     parts = []
     if len(titles) == 1 and changed:
-        row = changed[-1]
-        parts.append(tables.answer(first, row.model, row.evaluation.baseline, row.better, {"": row.difference}))
+        sides = ((row.model, row.evaluation.baseline, row.better, {"": row.difference}) for row in changed)
+        parts.append("\n".join(tables.answer(first, *side) for side in sides))
     parts += [(markdown if as_markdown else columns)(lines)] if shown else []
     if same:
         parts.append(

@@ -1,4 +1,4 @@
-"""A metric of trainings over their steps: one curve for each recipe, the mean over its seeds."""
+"""A metric of trainings over their steps: one curve for each recipe and stage, the mean over its seeds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 from fgrl.errors import DataError, UsageError
 from fgrl.evaluation.statistics import Estimate, student
 from fgrl.registry.problems import closest
+from fgrl.runs.run import Run
 from fgrl.runs.series import Series
 from fgrl.runs.stage import Stage
 
@@ -26,6 +28,31 @@ class Curve:
     """By step, in order. Of several seeds the mean with Student's t interval over them, of one its value, with the
     interval that its log has.
     """
+
+    def as_json(self) -> dict[str, Any]:
+        ends = [
+            {"step": step, **each.model_dump(include={"mean", "low", "high"})} for step, each in self.points.items()
+        ]
+        return {"name": self.name, "seeds": self.seeds, "points": ends}
+
+
+def curves_of(
+    name: str, runs: Mapping[int, Run], metric: str, stages: Sequence[str] = ()
+) -> tuple[list[Curve], list[int]]:
+    """Return a curve for each stage, over the seeds whose stages have finished, and the other seeds.
+
+    stages: see `metric_of`. Raises `UsageError` and `DataError` as that does.
+    """
+    by_stage: dict[str, dict[int, Series]] = {}
+    absent = []
+    for seed, run in runs.items():
+        if run.finished and all(is_pattern(stage) or stage in run.finished for stage in stages):
+            for stage, series in metric_of(run.finished, metric, stages).items():
+                by_stage.setdefault(stage, {})[seed] = series
+        else:
+            absent.append(seed)
+    names = {stage: name if len(by_stage) == 1 else f"{name} {stage}" for stage in by_stage}
+    return [curve(names[stage], series) for stage, series in by_stage.items()], absent
 
 
 def curve(name: str, by_seed: Mapping[int, Series]) -> Curve:
@@ -89,9 +116,3 @@ def _logged(stage: Stage) -> list[Series]:
     if stage.notes:
         raise DataError(" ".join(stage.notes))
     return series
-
-
-def table(curves: Sequence[Curve]) -> list[tuple[float, list[Estimate | None]]]:
-    """(step, each curve's point) of every step that a curve has."""
-    steps = sorted({step for own in curves for step in own.points})
-    return [(step, [own.points.get(step) for own in curves]) for step in steps]

@@ -7,14 +7,13 @@ smaller (or equal) x. Points of one series (one recipe) are labelled with the se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fgrl.evaluation.number_names import NumberName, StageNumber, pick
+from fgrl.evaluation.number_names import NumberName, pick
 from fgrl.evaluation.statistics import Estimate
-from fgrl.results.differing import labels
-from fgrl.results.evaluations import RecipeResults
+from fgrl.results.table import Row, Table
 
 ZERO = 1e-6
 """A point whose x is smaller in size is the reference itself."""
@@ -32,14 +31,19 @@ class Point:
     y: Estimate
     best: bool = False
     """Pareto-optimal."""
-    start: bool = False
-    """At x = 0: the reference itself."""
+
+    @property
+    def at(self) -> tuple[float, float]:
+        return self.x.mean or 0.0, self.y.mean or 0.0
+
+    @property
+    def start(self) -> bool:
+        """True at x = 0: the reference itself."""
+        return abs(self.at[0]) < ZERO
 
     def as_json(self) -> dict[str, Any]:
-        numbers = {
-            axis: each.model_dump(include={"mean", "low", "high"}) for axis, each in (("x", self.x), ("y", self.y))
-        }
-        return {"series": self.series, "model": self.model, "settings": self.label, "best": self.best, **numbers}
+        ends = {name: each.model_dump(include={"mean", "low", "high"}) for name, each in (("x", self.x), ("y", self.y))}
+        return {"series": self.series, "model": self.model, "settings": self.label, "best": self.best, **ends}
 
 
 @dataclass
@@ -49,19 +53,15 @@ class Frontier:
     x_name: NumberName
     y_name: NumberName
     points: list[Point]
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[str]
     """Recipes without a finished evaluation."""
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "x": str(self.x_name),
-            "y": str(self.y_name),
-            "points": [point.as_json() for point in self.points],
-            "not run": self.skipped,
-        }
+        points = [point.as_json() for point in self.points]
+        return {"x": str(self.x_name), "y": str(self.y_name), "points": points, "not run": self.skipped}
 
 
-def frontier(results: Sequence[RecipeResults], x: str, y: str, models: Sequence[str] = ()) -> Frontier:
+def frontier(table: Table, x: str, y: str, models: Sequence[str] = ()) -> Frontier:
     """Points of all evaluations, of `models` (all when empty), with the Pareto-optimal ones marked.
 
     x, y: `[STAGE/]METRIC[.NUMBER]`, or a part of it that is clear without the rest. Where several stages have x, the
@@ -69,48 +69,30 @@ def frontier(results: Sequence[RecipeResults], x: str, y: str, models: Sequence[
 
     Raises `UsageError` when an evaluation does not have the numbers, or a name is not clear.
     """
-    result = Frontier(NumberName("", ""), NumberName("", ""), [])
-    for recipe, label in zip(results, labels(results), strict=True):
-        known = {
-            StageNumber(stage, measure.name): measure
-            for stage, evaluation in recipe.evaluations.items()
-            for measure in evaluation.measures
-        }
-        if not known:
-            result.skipped.append(" ".join(filter(None, (recipe.recipe, label))))
-            continue
-        y_number = pick(list(known), y)
-        x_number = pick(list(known), x, prefer=y_number.stage)
-        result.x_name, result.y_name = x_number.name, y_number.name
-        for number in known[y_number].models:
-            across, up = known[x_number][number.model], number.value
-            if (
-                (models and number.model not in models)
-                or across is None
-                or across.value.mean is None
-                or up.mean is None
-            ):
-                continue
-            start = abs(across.value.mean) < ZERO
-            result.points.append(Point(recipe.recipe, number.model, label, across.value, up, start=start))
-    result.points = _without_duplicates(result.points)
-    for point in result.points:
-        point.best = not any(dominates(other, point) for other in result.points)
-    series = [recipe.recipe for recipe in results]
-    result.points.sort(key=lambda point: (not point.start, series.index(point.series), point.x.mean))
-    return result
+    found = Frontier(NumberName("", ""), NumberName("", ""), [], table.not_run)
+    recipes: dict[str, list[Row]] = {}
+    for row in table.rows:
+        recipes.setdefault(row.title, []).append(row)
+    points: dict[tuple[Any, ...], Point] = {}
+    for rows in recipes.values():
+        known = list(dict.fromkeys(row.name for row in rows))
+        up = pick(known, y)
+        across = pick(known, x, prefer=up.stage)
+        found.x_name, found.y_name = across.name, up.name
+        costs = {row.model: row.value for row in rows if row.name == across and row.value.mean is not None}
+        for row in rows:
+            if row.name == up and row.value.mean is not None and row.model in costs and row.model in (models or costs):
+                point = Point(row.recipe, row.model, row.row, costs[row.model], row.value)
+                # the reference that every recipe of a sweep compares with is one point
+                points.setdefault((row.model, *point.at, "" if point.start else row.recipe), point)
+    series = list(dict.fromkeys(row.recipe for row in table.rows))
+    found.points = sorted(points.values(), key=lambda each: (not each.start, series.index(each.series), each.at[0]))
+    for point in found.points:
+        point.best = not any(dominates(other, point) for other in found.points)
+    return found
 
 
 def dominates(point: Point, other: Point) -> bool:
     """At least as good in both numbers and better in one."""
-    (x, y), (other_x, other_y) = ((each.x.mean or 0.0, each.y.mean or 0.0) for each in (point, other))
-    return x <= other_x and y >= other_y and (x < other_x or y > other_y)
-
-
-def _without_duplicates(points: Iterable[Point]) -> list[Point]:
-    """Return the same measured point once, e.g. the reference that every recipe of a sweep compares with."""
-    first: dict[tuple[Any, ...], Point] = {}
-    for point in points:
-        key = (point.model, point.x.mean, point.y.mean, "" if point.start else point.series)
-        first.setdefault(key, point)
-    return list(first.values())
+    (x, y), (other_x, other_y) = point.at, other.at
+    return x <= other_x and y >= other_y and (x, y) != (other_x, other_y)

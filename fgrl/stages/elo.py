@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from fgrl.evaluation.observations import Observations, Observed, digest
 from fgrl.kinds import Meaning, Reader, Run, Stage
 from fgrl.registry import register
 from fgrl.stages import names
-from fgrl.types import Report, Sample
+from fgrl.types import Report, Sample, write_jsonl
 
 DEPENDS = ("anchor", "ridge", "by", "version")
 """Settings that change the ratings."""
@@ -58,19 +59,22 @@ class EloStage(Stage, RatingSettings):
         if self.baseline is not None and self.baseline not in models:
             raise DataError(f"baseline {self.baseline!r} has no games; there are games of {', '.join(models)}")
         # 2. ratings
-        table = rated.write(run.out, self.title, self.title, games, self)
-        numbers = elo.numbers(games, Ratings(Contest.of(games), self))
+        ratings = Ratings(Contest.of(games), self)
+        numbers = elo.numbers(games, ratings)
+        judges = dict(sorted(Counter(game.by or "unknown" for game in games).items()))
+        write_jsonl(run.out / rated.GAMES.replace("*", self.title), games)
+        alike = {model: _alike(samples, judges, model) for model in models}
         about_fit = elo.about(games, self)
-        alike = {model: _alike(samples, table.judges, model) for model in models}
         observed = Observed(numbers, self.bootstrap._asdict(), self.baseline, about_fit, DEPENDS, alike)
         metrics = {self.title: observed.derived()}
         about = {"purpose": "goal", "numbers": {"rating": Meaning("Elo rating", "higher")._asdict()}}
         observations = Observations({self.title: observed})
         means = comparison.write(run.out, self.baseline, metrics, {self.title: about}, observations)
-        for note in table.notes:
-            run.say(f"warning: {note}")
-        counts = {"games": table.games, "prompts": table.prompts, "models": models, "judges": table.judges}
-        return {**counts, "best": table.best, "measured": means}
+        for model in models:
+            if reason := numbers[model]["rating"].missing:
+                run.say(f"warning: {model} has no rating: {reason}")
+        counts = {"games": len(games), "prompts": len(ratings.contest.prompts), "models": models, "judges": judges}
+        return {**counts, "best": ratings.best, "measured": means}
 
     def _nothing(self, judges: list[str]) -> str:
         if not judges:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from conftest import tiny_model
 from test_cli_compare import answered, fgrl, lines, number, told
 
+import fgrl as fgrl_library
 from fgrl.evaluation.answer import read_answers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -189,3 +192,56 @@ def test_win_rates_and_ratings_are_compared_only_where_opponents_judge_and_promp
         (note,) = notes
         assert note.startswith("two does not measure it as one does, so no difference is taken: ")
         assert said.replace("metrics.win_rate", f"metrics.{name.partition('.')[0]}") in note
+
+
+TABLE = """about: "A table of one cell."
+recipes: {two: two.yaml}
+columns: {Won: {number: evaluate/win_rate.win_rate}}
+rows: {Two: {recipe: two}}
+"""
+
+
+def views(log: Path) -> dict[str, str]:
+    """What each view shows of the numbers of one recipe."""
+    shown = {
+        name: fgrl(*words).stdout
+        for name, words in {
+            "table": ["table", "runs/two", "--number", "win_rate.win_rate"],
+            "compare": ["compare", "runs/one", "runs/two", "--number", "win_rate.win_rate"],
+            "frontier": ["frontier", "runs/two", "--x", "elo.win_rate", "--y", "win_rate.win_rate"],
+            "paper": ["table", "paper.yaml"],
+            "elo": ["elo", "runs/two"],
+            "curves": ["curves", "runs/two", "--metric", "won"],
+        }.items()
+    }
+    assert fgrl("report", "runs/two").exit_code == 0
+    shown["report"] = re.sub(r"<[^>]*>", "", (log.parents[3] / "report.html").read_text())
+    return shown | {"python": fgrl_library.table("runs/two", wanted="win_rate.win_rate").to_csv()}
+
+
+def test_one_stored_value_changes_every_view_that_shows_it(given: Path) -> None:
+    settings = {"sft": "sft", "judge": "judge", "prompt": "ask"}
+    for who in ("one", "two"):
+        (given / f"{who}.yaml").write_text(GIVEN.format(who=who, **settings))
+        assert fgrl("run", f"{who}.yaml", "-q").exit_code == 0
+    (given / "paper.yaml").write_text(TABLE)
+    out = product(given, "two")
+    log = out.resolve().parent / "log.jsonl"
+    lines(log, [{"step": 0, "won": 0.5}])
+    before = views(out / "log.jsonl")
+    head, *rows = (out / "observations.jsonl").read_text().splitlines()
+    changed = [json.loads(row) for row in rows]
+    for one in changed:
+        if (one["metric"], one["number"], one["model"]) == ("win_rate", "win_rate", "policy"):
+            one["rows"][2] = [1.0, 1.0]  # the policy lost this prompt
+        if one["statistic"] in ("elo_rating", "elo_difference"):
+            one["rows"] = [[same, lost, won, again] for same, won, lost, again in one["rows"]]
+    (out / "observations.jsonl").write_text("\n".join([head, *map(json.dumps, changed)]) + "\n")
+    lines(log, [{"step": 0, "won": 0.75}])
+    record = json.loads((out.resolve().parent / "stage.json").read_text())
+    written = (out / "observations.jsonl").read_bytes()
+    record["files"]["observations.jsonl"] = {"bytes": len(written), "sha256": hashlib.sha256(written).hexdigest()}
+    (out.resolve().parent / "stage.json").write_text(json.dumps(record))
+    after = views(out / "log.jsonl")
+    assert [name for name in before if before[name] == after[name]] == []
+    assert not any("Traceback" in shown for shown in after.values())

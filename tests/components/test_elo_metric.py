@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +16,11 @@ from fgrl.components.metrics.elo_by_rule import EloByRule
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.ifeval.keywords import Existence
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
-from fgrl.evaluation import rated
 from fgrl.evaluation.answer import Answer
 from fgrl.evaluation.comparison import means_by_name
+from fgrl.evaluation.pairwise import Game
 from fgrl.kinds import Client
-from fgrl.types import Completion, Request
+from fgrl.types import Completion, Request, read_jsonl
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
 CHOICE = str(PROMPTS / "judge_choice.txt")
@@ -82,16 +81,10 @@ def test_a_judge_compares_every_two_models_once_on_each_prompt(tmp_path: Path) -
     )
     assert "difference" not in found["differences"]["good"]
     assert "Bradley-Terry by maximum likelihood, base 10, scale 400, mean 1500, 24 games" in found["about"]
-    # the files hold the games and the table
-    games = rated.read_games(tmp_path / "games-elo.jsonl")
+    # the file holds the games
+    games = list(read_jsonl(tmp_path / "games-elo.jsonl", Game))
     assert len(games) == 24
     assert {game.id for game in games} == {f"p{n}" for n in range(8)}
-    (table,) = rated.read_tables(tmp_path).values()
-    assert [standing.model for standing in table.standings] == ["good", "fair", "poor"]
-    assert table.standings[1].difference.model_dump() == fair
-    assert [(m.first, m.second, m.wins + m.ties + m.losses) for m in table.meetings] == [
-        ("good", "fair", 8), ("good", "poor", 8), ("fair", "poor", 8),
-    ]  # fmt: skip
     assert len((tmp_path / "judgements-elo.jsonl").read_text().splitlines()) == 24
     assert "good/elo.rating" in means_by_name({"elo": found}, None)
 
@@ -182,9 +175,8 @@ def test_a_rule_with_parts_compares_how_many_of_them_hold(tmp_path: Path) -> Non
     found = measured(metric, models)
     assert found["both"]["win_rate"]["mean"] == (2 + 1 + 2 * 0.5) / 6
     assert found["both"]["ties"]["mean"] == 2 / 6
-    (table,) = rated.read_tables(tmp_path).values()
-    assert [standing.model for standing in table.standings] == ["both", "one", "none"]
-    assert table.judges == {"punctuation:no_comma and keywords:existence sea": 9}
+    games = list(read_jsonl(tmp_path / "games-elo-by-rule.jsonl", Game))
+    assert [game.by for game in games] == ["punctuation:no_comma and keywords:existence sea"] * 9
     assert metric.asked_client() is None
     assert "chose_first" not in found["both"]
     alike = metric.observe(models, None).alike
@@ -210,9 +202,3 @@ def test_a_recorded_reward_decides_too_and_a_missing_one_is_missing() -> None:
 def test_a_rule_or_a_reward_decides(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="set either `rule` or `reward`"):
         EloByRule(**fields)
-
-
-def test_damaged_files_are_named(tmp_path: Path) -> None:
-    (tmp_path / "elo-x.json").write_text(json.dumps({"title": "x"}))
-    with pytest.raises(Exception, match=r"elo-x\.json is not a table of Elo ratings"):
-        rated.read_tables(tmp_path)

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from fgrl.errors import DataError
 from fgrl.evaluation import bradley_terry, elo
 from fgrl.evaluation.bradley_terry import POINTS_PER_NAT
-from fgrl.evaluation.elo import Anchor, Bootstrap, Contest, EloSettings, EloTable, Ratings
+from fgrl.evaluation.elo import Anchor, Contest, EloSettings, Ratings, RatingSettings
 from fgrl.evaluation.pairwise import Game, Look, PairOutcome
 from fgrl.evaluation.statistics import Measured, estimate, value_of
 from fgrl.llm.reading import Verdict
+from fgrl.results.elo_views import EloView, of_games
 
 PLAIN = EloSettings()
 
@@ -113,11 +114,12 @@ def test_a_missing_verdict_is_counted_and_left_out() -> None:
     games = random_games(1)
     more = [*games, *(game("m0", "m1", None, f"p{number}") for number in range(40))]
     assert rated(more) == rated(games)
-    table = elo.table("elo", more, PLAIN, Bootstrap(100))
-    missing = {standing.model: standing.missing for standing in table.standings}
-    assert missing == {"m0": 40, "m1": 40, "m2": 0, "m3": 0, "m4": 0}
-    assert sum(standing.games for standing in table.standings) == 2 * len(games)
-    assert (table.games, table.prompts) == (len(more), 40)
+    missing = {model: own["missing"] for model, own in view_of(more).numbers.items()}
+    assert {name: round(own.mean * own.n) for name, own in missing.items()} == dict.fromkeys(missing, 0) | {
+        "m0": 40,
+        "m1": 40,
+    }
+    assert sum(own["win_rate"].n for own in view_of(more).numbers.values()) == 2 * len(games)
 
 
 def test_the_anchor_moves_all_ratings_and_no_difference() -> None:
@@ -143,7 +145,7 @@ def test_tables_with_a_million_games_and_one_loss_converge(ridge: float) -> None
     generator = np.random.default_rng(0)
     points = np.floor(10 ** generator.uniform(-1, 6, size=(300, 4, 4))) * (1 - np.eye(4))
     s = bradley_terry.strengths(points, ridge)
-    reach = elo.won_against(points)
+    reach = bradley_terry.won_against(points)
     inside = points * (reach & reach.swapaxes(1, 2)) if ridge == 0 else points
     games = inside + inside.swapaxes(1, 2)
     expected = (games / (1 + np.exp(s[:, None, :] - s[:, :, None]))).sum(-1)
@@ -153,18 +155,21 @@ def test_tables_with_a_million_games_and_one_loss_converge(ridge: float) -> None
 # -- the table turned round, order, names ------------------------------------------------------------------------------
 
 
-def table_of(games: Sequence[Game], settings: EloSettings = PLAIN, resamples: int = 200) -> EloTable:
-    return elo.table("elo", games, settings, Bootstrap(resamples))
+def view_of(games: Sequence[Game], settings: EloSettings = PLAIN, resamples: int = 200, seed: int = 0) -> EloView:
+    return of_games("", "elo", games, RatingSettings(**dict(settings), resamples=resamples, seed=seed), ())
+
+
+def ratings_of(view: EloView) -> dict[str, float | None]:
+    return {model: own["rating"].mean for model, own in view.numbers.items()}
 
 
 def test_reversing_wins_and_losses_reverses_the_table() -> None:
     games = random_games(3)
-    table, other = table_of(games), table_of(reversed_games(games))
-    assert [s.model for s in table.standings] == [s.model for s in other.standings][::-1]
-    assert other.best == table.standings[-1].model
-    ratings = {s.model: s.rating for s in other.standings}
-    for standing in table.standings:
-        own, mirrored = standing.rating, ratings[standing.model]
+    table, other = view_of(games), view_of(reversed_games(games))
+    assert [*table.numbers] == [*other.numbers][::-1]
+    assert other.best == [*table.numbers][-1]
+    for model in table.numbers:
+        own, mirrored = table.numbers[model]["rating"], other.numbers[model]["rating"]
         assert own.mean is not None
         assert mirrored.mean is not None
         assert own.low is not None
@@ -175,13 +180,13 @@ def test_reversing_wins_and_losses_reverses_the_table() -> None:
 
 def test_the_order_of_games_and_of_sides_changes_nothing() -> None:
     games = random_games(4)
-    whole = table_of(games).model_dump_json()
+    whole = view_of(games).as_json()
     shuffled = list(games)
     random.Random(7).shuffle(shuffled)
-    assert table_of(shuffled).model_dump_json() == whole
+    assert view_of(shuffled).as_json() == whole
     other: dict[Any, Any] = {"first": "second", "second": "first"}
     swapped = [Game.of(g.id, g.second, g.first, PairOutcome(other.get(g.verdict, g.verdict)), g.by) for g in games]
-    assert table_of(swapped).model_dump_json() == whole
+    assert view_of(swapped).as_json() == whole
 
 
 def test_models_are_rated_whatever_they_are_called() -> None:
@@ -205,51 +210,36 @@ def test_an_undefeated_model_has_no_finite_rating_and_the_reason() -> None:
     assert own["top"] is None
     assert own["a"] - own["b"] == pytest.approx(400 * math.log10(3))  # type: ignore[operator]
     assert own["a"] + own["b"] == pytest.approx(3000)  # type: ignore[operator]
-    table = table_of(UNDEFEATED)
-    assert [standing.model for standing in table.standings] == ["top", "a", "b"]
+    table = view_of(UNDEFEATED)
+    assert [*table.numbers] == ["top", "a", "b"]
     assert table.best == "top"
-    assert table.standings[1].difference.mean is None
-    assert table.notes == [
-        "top: it won all of its 8 decided games, so its rating is not finite; `ridge` gives a finite rating",
-        "1500 is the mean of the models that have finite differences: a, b",
-    ]
-
-
-def test_a_table_of_ties_alone_says_so() -> None:
-    ties = [game("a", "b", "tie", str(number)) for number in range(4)]
-    assert table_of(ties).notes == ["all 4 decided games are ties: they show no difference between the models"]
-    undecided = [*ties, game("a", "b", None, "9")]
-    assert table_of(undecided).notes == table_of(ties).notes
-    assert not table_of([*ties, game("a", "b", "first", "9"), game("a", "b", "second", "10")]).notes
+    assert table.numbers["a"]["difference"].mean is None
+    assert table.numbers["top"]["rating"].note == ratings.rating("top").missing
 
 
 def test_a_winless_model_too() -> None:
-    table = table_of(reversed_games(UNDEFEATED))
-    assert [standing.model for standing in table.standings] == ["b", "a", "top"]
+    table = view_of(reversed_games(UNDEFEATED))
+    assert [*table.numbers] == ["b", "a", "top"]
     assert table.best == "b"
-    assert table.standings[1].difference.mean == pytest.approx(-400 * math.log10(3))
-    last = table.standings[-1]
-    assert last.rating.mean is last.difference.mean is None
-    assert last.rating.note == "it lost all of its 8 decided games; `ridge` gives a finite rating"
+    assert table.numbers["a"]["difference"].mean == pytest.approx(-400 * math.log10(3))
+    last = table.numbers["top"]
+    assert last["rating"].mean is last["difference"].mean is None
+    assert last["rating"].note == "it lost all of its 8 decided games; `ridge` gives a finite rating"
 
 
-def test_a_ridge_gives_a_finite_rating_and_says_so() -> None:
-    table = table_of(UNDEFEATED, EloSettings(ridge=0.1))
-    top, second, _ = table.standings
-    assert top.model == "top"
-    assert top.rating.mean is not None
-    assert second.rating.mean is not None
-    assert top.rating.mean > second.rating.mean
-    assert table.notes == ["top: it won all of its 8 decided games: only the ridge of 0.1 keeps its rating finite"]
-    assert top.rating.mean < rated(UNDEFEATED, EloSettings(ridge=0.01))["top"]  # type: ignore[operator]
+def test_a_ridge_gives_a_finite_rating() -> None:
+    top, second, _ = ratings_of(view_of(UNDEFEATED, EloSettings(ridge=0.1))).values()
+    assert top is not None
+    assert second is not None
+    assert top > second
+    assert top < rated(UNDEFEATED, EloSettings(ridge=0.01))["top"]  # type: ignore[operator]
 
 
 def test_two_models_of_which_one_always_wins_have_no_ratings() -> None:
-    table = table_of(games_of({("a", "b"): 5}))
-    assert [(standing.model, standing.rating.mean) for standing in table.standings] == [("a", None), ("b", None)]
+    table = view_of(games_of({("a", "b"): 5}))
+    assert ratings_of(table) == {"a": None, "b": None}
     assert table.best == "a"
-    assert "nothing can be the mean" in str(table.standings[0].rating.note)
-    assert len(table.notes) == 2
+    assert "nothing can be the mean" in str(table.numbers["a"]["rating"].note)
 
 
 def test_an_anchor_puts_a_finite_level_beside_an_undefeated_model() -> None:
@@ -257,26 +247,13 @@ def test_an_anchor_puts_a_finite_level_beside_an_undefeated_model() -> None:
     assert own == {"a": pytest.approx(1000 + 400 * math.log10(3)), "b": pytest.approx(1000), "top": None}
 
 
-def test_groups_of_which_one_won_every_game_are_named() -> None:
-    inside = {("a", "b"): 2, ("b", "a"): 1, ("c", "d"): 2, ("d", "c"): 1}
-    table = table_of(games_of({**inside, ("a", "c"): 3}))
-    assert table.notes == [
-        "of any two of these groups one won every game against the other, so no finite difference links them: a, b; c, d; "
-        "`ridge` gives a finite rating"
-    ]
-
-
-def test_groups_that_never_met_are_named() -> None:
+def test_groups_that_never_met_have_no_ratings() -> None:
     games = games_of({("a", "b"): 2, ("b", "a"): 1, ("c", "d"): 2, ("d", "c"): 1})
-    table = table_of(games)
+    table = view_of(games)
     assert table.best is None
-    assert {standing.rating.mean for standing in table.standings} == {None}
-    assert {standing.difference.note for standing in table.standings} == {"no model can be compared with all others"}
-    assert table.notes == [
-        "no decided games link these groups, so their ratings cannot be compared: a, b; c, d; `ridge` gives a finite rating"
-    ]
-    table = table_of(games, EloSettings(ridge=0.01))
-    assert table.notes == ["no decided games link these groups, so only the ridge relates their ratings: a, b; c, d"]
+    assert set(ratings_of(table).values()) == {None}
+    assert {own["difference"].note for own in table.numbers.values()} == {"no model can be compared with all others"}
+    assert None not in ratings_of(view_of(games, EloSettings(ridge=0.01))).values()
     larger = [*games, *games_of({("e", "a"): 1, ("b", "e"): 1})]
     own = rated(larger)
     assert own["c"] is own["d"] is None
@@ -293,25 +270,19 @@ def test_two_that_only_beat_a_third_cannot_be_compared() -> None:
 
 
 def test_a_model_without_a_decided_game_is_in_the_table() -> None:
-    table = table_of([*random_games(1), game("m0", "late", None)])
-    late = next(standing for standing in table.standings if standing.model == "late")
-    assert (late.rating.mean, late.missing, late.win_rate.mean) == (None, 1, None)
-    assert late.rating.note == "none of its games was decided; `ridge` gives a finite rating"
-
-
-def test_no_games_are_refused() -> None:
-    with pytest.raises(DataError, match="elo: there are no games to rate"):
-        table_of([])
+    late = view_of([*random_games(1), game("m0", "late", None)]).numbers["late"]
+    assert (late["rating"].mean, late["missing"].mean, late["win_rate"].mean) == (None, 1, None)
+    assert late["rating"].note == "none of its games was decided; `ridge` gives a finite rating"
 
 
 def test_a_resample_without_a_loss_has_no_end_of_its_interval() -> None:
     """One loss in ten prompts: about a third of the draws do not have it, and the upper end is infinite."""
     games = [game("a", "b", "second" if number == 0 else "first", str(number)) for number in range(10)]
-    standing = table_of(games, EloSettings(anchor=Anchor(model="b")), resamples=1000).standings[0]
-    assert standing.rating.mean == pytest.approx(1500 + 400 * math.log10(9))
-    assert standing.rating.low is not None
-    assert standing.rating.high is None
-    assert "no upper end: infinite in " in str(standing.rating.note)
+    rating = view_of(games, EloSettings(anchor=Anchor(model="b")), resamples=1000).numbers["a"]["rating"]
+    assert rating.mean == pytest.approx(1500 + 400 * math.log10(9))
+    assert rating.low is not None
+    assert rating.high is None
+    assert "no upper end: infinite in " in str(rating.note)
 
 
 # -- properties --------------------------------------------------------------------------------------------------------
@@ -356,12 +327,20 @@ def test_with_a_ridge_every_rating_is_finite_and_smaller_with_a_larger_one(games
 @settings(max_examples=50, deadline=None)
 @given(RESULTS.filter(bool))
 def test_any_games_make_a_table(games: list[Game]) -> None:
-    table = table_of(games, resamples=100)
-    assert EloTable.model_validate_json(table.model_dump_json()) == table
-    assert len(table.standings) == len({name for g in games for name in (g.first, g.second)})
-    assert sum(s.wins for s in table.standings) == sum(s.losses for s in table.standings)
-    better = [s.rating.mean for s in table.standings if s.rating.mean is not None]
+    table = view_of(games, resamples=100)
+    assert len(table.numbers) == len({name for g in games for name in (g.first, g.second)})
+    better = [rating for rating in ratings_of(table).values() if rating is not None]
     assert better == sorted(better, reverse=True)
+
+
+@settings(max_examples=50, deadline=None)
+@given(RESULTS.filter(bool), st.sampled_from([0.0, 0.1, 2.0]))
+def test_games_are_found_again_in_the_observations(games: list[Game], ridge: float) -> None:
+    contest = Contest.of(games)
+    ratings = Ratings(contest, EloSettings(ridge=ridge))
+    again = Contest.observed({model: ratings.rating(model) for model in contest.models})
+    assert (again.models, again.prompts) == (contest.models, contest.prompts)
+    assert np.array_equal(again.points, contest.points)
 
 
 def test_many_fits_at_once_are_the_single_ones() -> None:
@@ -417,9 +396,9 @@ def test_judgments_of_one_prompt_stay_together() -> None:
 
 def test_the_same_seed_gives_the_same_intervals() -> None:
     games = random_games(8)
-    assert table_of(games) == table_of(games)
-    other = elo.table("elo", games, PLAIN, Bootstrap(200, seed=1))
-    assert other.standings[1].difference != table_of(games).standings[1].difference
+    assert view_of(games) == view_of(games)
+    own, other = (list(view_of(games, seed=seed).numbers.values())[1]["difference"] for seed in (0, 1))
+    assert own != other
 
 
 TRUE = np.array([0.0, 0.35, 0.6, 1.0])
@@ -509,11 +488,11 @@ def test_a_table_of_seven_models_takes_seconds(record_property: Any) -> None:
         for one, two in itertools.combinations(range(7), 2)
     ]
     began = time.monotonic()
-    table = elo.table("elo", games, PLAIN, Bootstrap(1000))
+    table = view_of(games, resamples=1000)
     seconds = time.monotonic() - began
     print(f"{len(games):,} games, 7 models, 1,000 resamples, all pairs: {seconds:.2f} s")
     record_property("seconds", round(seconds, 2))
-    assert (table.games, len(table.standings), len(table.meetings)) == (2898, 7, 21)
+    assert (len(games), len(table.numbers), len(table.meetings)) == (2898, 7, 21)
 
 
 def test_position_bias_is_the_share_for_the_answer_shown_first() -> None:
@@ -523,7 +502,6 @@ def test_position_bias_is_the_share_for_the_answer_shown_first() -> None:
              shown=[Look(first=shown, verdict=verdict)])
         for n, (shown, verdict) in enumerate(looks)
     ]  # fmt: skip
-    table = table_of(games)
-    assert table.chose_first is not None
-    assert table.chose_first.mean == pytest.approx(2 / 3)
-    assert table_of(random_games(1)).chose_first is None
+    numbers = elo.numbers(games, Ratings(Contest.of(games), PLAIN))
+    assert value_of(numbers["a"]["chose_first"]) == pytest.approx(2 / 3)
+    assert "chose_first" not in view_of(random_games(1)).numbers["m0"]

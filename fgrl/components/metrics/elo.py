@@ -35,7 +35,7 @@ class Elo(RatedMetric, JudgedMetric):
     ties counting half. ties, missing: shares of games; a game with a missing judgment is left out of the ratings.
     chose_first: of the judgments that chose, the share for the answer shown first; 0.5 is no position bias.
     inconsistent: with both orders, the share of games in which they disagree. refused, unparsed, failed: shares of
-    questions. Everything is in `games-<name>.jsonl` and `elo-<name>.json`; `fgrl elo` prints the table.
+    questions. Every game is in `games-<name>.jsonl`; `fgrl elo` prints a line for each model.
     """
 
     meanings = {"rating": Meaning("Elo rating", "higher"), "win_rate": Meaning("share of games won", "higher")}

@@ -52,7 +52,10 @@ _NAMES = {
         "UNDRAWN Verifier auxiliaries check_needs check_scorer default_engine meaning_in note_step policy_work scorers "
         "stated"
     ),
-    "library": "FinishedRun FinishedStage Generated Policy ScoredText TokenSpan load numbers open_run plan register run score table validate",
+    "library": (
+        "FinishedRun FinishedStage Generated Policy ScoredText TokenSpan compare curves elo frontier load open_run plan "
+        "register run score table validate"
+    ),
     "modules.group_relative": "GroupRelative",
     "modules.references": "ReferencedAlgorithm",
     "pipeline.run": "scratch_run",

@@ -26,8 +26,6 @@ from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from fgrl.evaluation.elo import Anchor
-    from fgrl.results.elo_views import Changes, EloView
-    from fgrl.results.table import Row
     from fgrl.runs.run import Run
 answer_files = lazy.load("fgrl.evaluation.answer")
 comparisons = lazy.load("fgrl.evaluation.comparisons_to_judge")
@@ -116,7 +114,8 @@ def elo(
         _write_pairs(finished, stage or [], write_pairs, comparisons_wanted, draw_seed or 0, as_json=as_json)
         return
     changes = results.Changes(_anchor(anchor), ridge, resamples, level, draw_seed, tuple(by or ()))
-    views = _views(finished, stage or [], changes)
+    table = numbers.table_of([numbers.results_of(run) for run in finished])
+    views = results.of_table(table, changes, stage or [])
     views += [results.of_files(verdicts, changes)] if verdicts else []
     if not views:
         raise UsageError(_nothing(finished))
@@ -126,18 +125,6 @@ def elo(
         echo(texts.side_by_side(views, as_markdown=markdown))
     else:
         echo("\n\n".join(texts.text(view, pairs=pairs, as_markdown=markdown) for view in views))
-
-
-def _views(finished: list[Run], stages: list[str], changes: Changes) -> list[EloView]:
-    """Return the ratings in all finished stages."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for run in finished:
-        source = f"{run.name}, seed {run.seed}" if len(finished) > 1 else run.name
-        for row in numbers.table_of([numbers.results_of(run)]).rows:
-            if not stages or row.stage in stages:
-                groups.setdefault((f"{source}, {row.stage}", row.metric.metric), []).append(row)
-    rated = {at: rows for at, rows in groups.items() if any(row.metric.number == "rating" for row in rows)}
-    return [results.of_rows(source, rows, changes) for (source, _metric), rows in rated.items()]
 
 
 def _nothing(finished: list[Run]) -> str:

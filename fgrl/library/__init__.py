@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from fgrl import lazy
 
 if TYPE_CHECKING:
-    from fgrl.library.finished_runs import FinishedRun, FinishedStage, numbers, open_run, table
+    from fgrl.library.finished_runs import FinishedRun, FinishedStage, open_run
     from fgrl.library.loading import load, score
+    from fgrl.library.numbers import compare, curves, elo, frontier, table
     from fgrl.library.policies import Generated, Policy
     from fgrl.library.running import plan, register, run, validate
     from fgrl.library.scored_texts import ScoredText, TokenSpan
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy.attributes(
     __name__,
     {
-        "finished_runs": ["FinishedRun", "FinishedStage", "numbers", "open_run", "table"],
+        "finished_runs": ["FinishedRun", "FinishedStage", "open_run"],
         "loading": ["load", "score"],
+        "numbers": ["compare", "curves", "elo", "frontier", "table"],
         "policies": ["Generated", "Policy"],
         "running": ["plan", "register", "run", "validate"],
         "scored_texts": ["ScoredText", "TokenSpan"],

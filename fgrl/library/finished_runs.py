@@ -1,8 +1,8 @@
-"""Runs on the disk: `fgrl.open_run`, `fgrl.numbers`, and what `fgrl.run` returns."""
+"""Runs on the disk: `fgrl.open_run`, and what `fgrl.run` returns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,13 @@ from markupsafe import Markup
 from fgrl import lazy
 from fgrl.console import duration
 from fgrl.errors import UsageError
-from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
+from fgrl.library import numbers
 from fgrl.pipeline.log import read_log
-from fgrl.recipe import named, words
+from fgrl.recipe import words
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import unknown
 from fgrl.report.text_tables import columns
 from fgrl.results.evaluations import ANSWERS
-from fgrl.results.table import results_of, table_of
-from fgrl.runs.folders import Runs
 from fgrl.runs.run import Run
 from fgrl.runs.stage import Stage
 from fgrl.visible import visible
@@ -35,11 +33,6 @@ answer_files = lazy.load("fgrl.evaluation.answer")
 policies = lazy.load("fgrl.library.policies")
 scored_texts = lazy.load("fgrl.library.scored_texts")
 scoring = lazy.load("fgrl.library.scoring")
-
-COLUMNS = (
-    "recipe", "row", "seed", "stage", "model", "number", "mean", "low", "high", "n", "difference", "difference_low",
-    "difference_high", "note",
-)  # fmt: skip
 
 
 class FinishedStage(Stage):
@@ -70,7 +63,7 @@ class FinishedRun(Run):
 
     def numbers(self, *wanted: str) -> DataFrame:
         """Return the numbers of the run's finished evaluations, with intervals; see `fgrl.table`."""
-        return table(self, wanted=wanted)
+        return numbers.table(self, wanted=wanted)
 
     def answers(
         self, stage: str | None = None, model: str | None = None, *, reward: str | None = None
@@ -150,58 +143,3 @@ def open_run(folder: Path | str) -> FinishedRun:
     if not (newest / "recipe.yaml").is_file() or not (newest / "stages").is_dir():
         raise UsageError(f"{path} contains no run; the folder of a run is runs/<recipe>/<time>-<key>")
     return FinishedRun(newest)
-
-
-def table(
-    sources: Path | str | FinishedRun | Iterable[Path | str | FinishedRun],
-    overrides: Overrides | None = None,
-    *,
-    seeds: Sequence[int] = (),
-    wanted: str | Sequence[str] = (),
-    units: bool = False,
-    runs: Path | str = RUNS,
-) -> DataFrame:
-    """Return the numbers of finished evaluations as a pandas DataFrame, a row for each recipe, model and number.
-    Nothing is run.
-
-    sources: one or several of: a recipe, a folder of a run or of runs, what `fgrl.run` returned. overrides, seeds: of
-    the recipes, as they were run. wanted: texts of which a number's name must contain one, as in "rule.kept". units:
-    instead a row for each unit that a number was measured on (a prompt, a game, an annotated item), with its values.
-
-    The columns: "recipe", "row" (the settings in which it differs from other runs of the recipe), "seed", "stage",
-    "model", "number", "mean" with its interval "low" to "high", "n" (how many values), "difference" to the baseline of
-    the evaluation, paired by prompt, with "difference_low" and "difference_high", "note". With `units`: "statistic",
-    "unit" and "values" instead of those from "mean" on. NaN is missing.
-
-    Raises `UsageError` for a source without runs and for a text that is in no number's name, `DataError` for numbers
-    that cannot be read, `Problems` for a recipe with mistakes.
-    """
-    every = [sources] if isinstance(sources, Path | str | FinishedRun) else list(sources)
-    texts = override_texts(overrides)
-    recipes: list[Run] = []
-    for source in every:
-        if isinstance(source, FinishedRun):
-            recipes.append(source)
-        elif Path(source).is_dir():
-            recipes += words.read_sources([Path(source)], Path(runs), (), list(seeds))[0].recipes
-        else:
-            for own in [[*texts, f"seed={seed}"] for seed in seeds] or [texts]:
-                recipes.append(named.NamedRecipe(load_recipe(source, own), own, Runs(Path(runs))))
-    measured = table_of(
-        list(map(results_of, recipes)), [wanted] if isinstance(wanted, str) and wanted else list(wanted)
-    )
-    lines: list[tuple[Any, ...]] = []
-    for row in measured.rows:
-        at = (row.recipe, row.row, row.seed, row.stage, row.model, str(row.metric))
-        if units:
-            statistic = "" if row.measured is None else row.measured.statistic
-            lines += [(*at, statistic, unit, values) for unit, values in row.values.items()]
-        else:
-            mean, low, high, *changes = row.ends.values()
-            lines.append((*at, mean, low, high, row.value.n or None, *changes, row.value.note))
-    names = (*COLUMNS[: COLUMNS.index("mean")], "statistic", "unit", "values") if units else COLUMNS
-    return pandas.DataFrame(lines, columns=list(names))
-
-
-numbers = table
-"""An earlier name of it."""

@@ -27,8 +27,7 @@ from fgrl.pipeline.sweep_points import Needs, Sweep, check_metric, shared_groups
 from fgrl.pipeline.sweep_search import EarlyStopping, Search
 from fgrl.pipeline.sweep_worker import Reply, Task, Worker, shares
 from fgrl.registry import did_you_mean
-from fgrl.results.comparing import compare
-from fgrl.results.evaluations import Evaluation
+from fgrl.results.comparing import options_of, row_difference
 from fgrl.results.sweep_records import (
     Lead,
     PointRecord,
@@ -42,7 +41,7 @@ from fgrl.results.sweep_records import (
     read_sweep_record,
     write_sweep,
 )
-from fgrl.results.table import evaluation_of
+from fgrl.results.table import Row, evaluation_of, rows_of
 from fgrl.runs.folders import LOCK, Runs, now
 from fgrl.runs.run import Run
 from fgrl.visible import quantity
@@ -384,28 +383,24 @@ def lead(record: SweepRecord, runs: Path) -> Lead | None:
     if measuring is None or not measuring.measured:
         result.note = f"{record.metric} is not a number of an evaluation, whose answers could be paired by prompt"
         return result
-    evaluations: dict[str, dict[str, Evaluation]] = {}
-    for name, points in (("second", second), ("best", best)):
+    cells: dict[str, dict[str, Row]] = {"best": {}, "second": {}}
+    for name, points in (("best", best), ("second", second)):
         for point in points:
+            evaluation = evaluation_of(Run(runs / point.run).stages[stage])
             label = str(point.parameters["seed"]) if len(points) > 1 else "own"
-            evaluations.setdefault(name, {})[label] = evaluation_of(Run(runs / point.run).stages[stage])
-    wanted = {
-        (str(measure.name), number.model)
-        for evaluation in evaluations["best"].values()
-        for measure in evaluation.measures
-        for number in measure.models
-        if of_model(measure.name, number.model, evaluation.models, evaluation.baseline) == rest
-    }
-    compared = compare(stage, evaluations)
-    for number in compared.numbers:
-        if (number.number, number.model) in wanted:
-            difference = number.differences.get("best")
-            if difference is not None:
-                result.difference = difference.over_prompts
-                result.over_seeds = difference.over_seeds if len(best) > 1 else None
-            result.note = "" if result.difference is not None else number.why_recorded or "; ".join(number.notes)
-            return result
-    result.note = "; ".join(compared.notes) or f"no answers of {record.metric} are recorded"
+            for row in rows_of(name, stage, evaluation):
+                if of_model(row.metric, row.model, evaluation.models, evaluation.baseline) == rest:
+                    cells[name][label] = row
+    if not all(cells.values()):
+        result.note = f"no answers of {record.metric} are recorded"
+        return result
+    change = row_difference(cells["best"], cells["second"])
+    if isinstance(change, str):
+        result.note = change
+        return result
+    result.difference, result.over_seeds = change.over_prompts, change.over_seeds if len(best) > 1 else None
+    if result.difference is None:
+        result.note = str(options_of(*cells.values()))
     return result
 
 

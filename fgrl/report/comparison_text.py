@@ -53,7 +53,7 @@ def comparison_text(comparison: Comparison, *, as_markdown: bool = False) -> str
     changes = [change for number in comparison.numbers for change in number.differences.values()]
     several = any(change.over_seeds.n > 1 for change in changes)
     alone = "over seeds: no interval, there is one seed (--seeds 0,1,2)"
-    observed = any(number.observed for number in comparison.numbers)
+    observed = any(not number.why_recorded for number in comparison.numbers)
     parts.append("\n".join([*OVER[: int(observed)], OVER[1] if several else alone]))
     parts += comparison.notes
     if comparison.missing:
@@ -95,20 +95,10 @@ def _is_constant(number: ComparedNumber) -> bool:
 
 def _rows(numbers: Sequence[ComparedNumber], first: str, others: Sequence[str]) -> list[list[str]]:
     """Return a line for each number of each other recipe; a number's name stands on its first line."""
-    levels = {number.level for number in numbers}
-    level = f"{100 * next(iter(levels), None):g}% " if len(levels) == 1 and None not in levels else ""
-    rows = [
-        [
-            "",
-            "before",
-            first,
-            "",
-            others[0] if len(others) == 1 else "",
-            "difference",
-            f"{level}over prompts",
-            f"{level}over seeds",
-        ]
-    ]
+    levels = {number.level or 0.0 for number in numbers}
+    level = f"{100 * max(levels):g}% " if len(levels) == 1 and all(levels) else ""
+    over = [f"{level}over prompts", f"{level}over seeds"]
+    rows = [["", "before", first, "", others[0] if len(others) == 1 else "", "difference", *over]]
     for number in numbers:
         changes = list(number.differences.values())
         befores = number.before if isinstance(number.before, dict) else {"": number.before} if number.before else {}
@@ -139,7 +129,11 @@ def _notes(numbers: Sequence[ComparedNumber]) -> list[str]:
     names: dict[str, dict[str, None]] = {}
     for number in numbers:
         reason = f"no paired interval over prompts, only the recorded means: {number.why_recorded}"
-        for note in (*([number.about] if number.about else []), *([] if number.observed else [reason]), *number.notes):
+        for note in (
+            *([number.about] if number.about else []),
+            *([reason] if number.why_recorded else []),
+            *number.notes,
+        ):
             names.setdefault(note, {}).setdefault(number.number)
     return [f"- {', '.join(those)}: {note}" for note, those in names.items()]
 

@@ -407,11 +407,12 @@ def _compared_number(cells: Mapping[str, Cell], before: Mapping[str, Cell], reci
     """cells: by recipe, the first one first; before: those of the baselines; recipes: all."""
     first, *others = recipes
     options, row = options_of(*cells.values()), next(iter(cells[first].values()))
-    derived = not isinstance(options, str)
+    why = options if isinstance(options, str) else ""
+    level = None if isinstance(options, str) else float(options["level"])
     compared = ComparedNumber(
         number=str(row.metric), model=row.model, about=row.about, better=row.better,
-        level=options.get("level") if derived else None, why_recorded="" if derived else options,
-        before=_before({recipe: number_of(cell, options if derived else "") for recipe, cell in before.items()}, recipes),
+        level=level, why_recorded=why,
+        before=_before({recipe: number_of(cell, options) for recipe, cell in before.items()}, recipes),
         recipes={recipe: number_of(cell, options) for recipe, cell in cells.items()},
     )  # fmt: skip
     for recipe in others:
@@ -423,7 +424,7 @@ def _compared_number(cells: Mapping[str, Cell], before: Mapping[str, Cell], reci
             compared.notes.append(f"{recipe} does not measure it as {first} does, so no difference is taken: {named}")
         else:
             compared.differences[recipe] = difference_of(cells[recipe], cells[first], options)
-    if derived:
+    if not why:
         compared.notes += _remarks(compared, cells)
     return compared
 

@@ -15,7 +15,7 @@ from fgrl.evaluation.elo import Anchor, Contest, Ratings, RatingSettings
 from fgrl.evaluation.pairwise import Game
 from fgrl.evaluation.rated import GAMES
 from fgrl.evaluation.statistics import Estimate, Measured, estimate
-from fgrl.results.table import Row
+from fgrl.results.table import Row, Table
 from fgrl.types import Sample, read_jsonl
 
 
@@ -89,6 +89,16 @@ def of_rows(source: str, rows: Sequence[Row], changes: Changes) -> EloView:
         if row.measured is not None:
             measured.setdefault(row.model, {})[row.metric.number] = row.measured
     return _view(source, title, rows[0].about, measured, Ratings(contest, settings), settings)
+
+
+def of_table(table: Table, changes: Changes, stages: Collection[str] = ()) -> list[EloView]:
+    """Return the ratings in a table, of these stages; empty: of all. Raises `DataError`, as `of_rows`."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in table.rows:
+        if not stages or row.stage in stages:
+            groups.setdefault((row.title, row.stage, row.metric.metric), []).append(row)
+    rated = {at: rows for at, rows in groups.items() if any(row.metric.number == "rating" for row in rows)}
+    return [of_rows(f"{title}, {stage}", rows, changes) for (title, stage, _metric), rows in rated.items()]
 
 
 def of_files(paths: Iterable[Path], changes: Changes) -> EloView:

@@ -170,6 +170,19 @@ def test_numbers_are_a_table_with_intervals(world: Path, finished: fgrl.Finished
         finished.numbers("nothing_like_it")
 
 
+def test_the_views_of_the_command_line_are_frames(finished: fgrl.FinishedRun) -> None:
+    compared = fgrl.compare([finished, finished.folder], wanted="length.tokens")
+    assert list(compared["recipe"]) == ["vowels", "vowels (2)"]
+    assert list(compared["difference"].fillna(9.0)) == [9.0, 0.0], "the first recipe has none"
+    assert compared["mean"].nunique() == 1
+    points = fgrl.frontier(finished, "length.words", "length.tokens", models=["after"])
+    assert list(points["x_mean"]) == list(compared["mean"][:1])
+    assert points["best"].all()
+    log = finished.stages["policy"].log()
+    assert list(fgrl.curves(finished, "reward", stages="policy")["mean"]) == list(log["reward"])
+    assert fgrl.elo(finished).empty, "no evaluation rates models"
+
+
 def test_a_folder_is_opened_again(finished: fgrl.FinishedRun, tmp_path: Path) -> None:
     assert fgrl.open_run(finished.folder).numbers().equals(finished.numbers())
     assert fgrl.open_run(finished.folder.parent).folder == finished.folder

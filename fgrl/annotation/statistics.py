@@ -511,8 +511,8 @@ Table = tuple[str, list[list[str]]]
 
 COUNTED = {
     "N": "annotations", "H+": "likes", "H-": "dislikes", "attributes": "attributes", "words": "words",
-    "H+/response": "likes_per_response", "H-/response": "dislikes_per_response", "attributes/span": "attributes_per_span",
-    "pairs/item": "pairs_per_item",
+    "H+/response": "likes_per_response", "H-/response": "dislikes_per_response",
+    "attributes/span": "attributes_per_span", "pairs/item": "pairs_per_item",
 }  # fmt: skip
 """Columns of `DomainCounts`."""
 TIMED = {
@@ -524,7 +524,8 @@ TIMED = {
 
 def tables(own: Statistics) -> list[Table]:
     """Return the numbers as tables for people."""
-    title = f"{quantity(own.items, 'item')}, {quantity(own.works, 'annotation')} by {quantity(len(own.annotators), 'annotator')}"
+    people = quantity(len(own.annotators), "annotator")
+    title = f"{quantity(own.items, 'item')}, {quantity(own.works, 'annotation')} by {people}"
     title += f"; {own.unfinished:,} not finished" + f", {own.unjudged:,} cannot be judged" * bool(own.unjudged)
     result = [(title, _table("domain", COUNTED, {**own.domains, "total": own.total}))]
     if any(row.items for row in own.times.values()):

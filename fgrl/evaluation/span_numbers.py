@@ -212,15 +212,13 @@ def right_side(rows: Rows, prompts: Sequence[Hashable]) -> list[MarkedSpan]:
     """Return the right side's spans, each with whether it shares a character with a span of the same label of the left
     side.
     """
-    return [
-        MarkedSpan(
-            prompt, span.label, span.length,
-            touches((span.start, span.end), [(own.start, own.end) for own in row.left_spans if own.label == span.label]),
-        )
-        for row, prompt in zip(rows, prompts, strict=True)
-        if row is not None
-        for span in row.right_spans
-    ]  # fmt: skip
+    found = []
+    known = ((row, prompt) for row, prompt in zip(rows, prompts, strict=True) if row is not None)
+    for row, prompt in known:
+        for span in row.right_spans:
+            left = [(own.start, own.end) for own in row.left_spans if own.label == span.label]
+            found.append(MarkedSpan(prompt, span.label, span.length, touches((span.start, span.end), left)))
+    return found
 
 
 def of_lengths(spans: Sequence[MarkedSpan], prompts: Sequence[Hashable], labels: Sequence[str]) -> dict[str, Measured]:

@@ -29,8 +29,8 @@ MOSTLY = 0.5
 
 
 def symptoms(answers: Sequence[Answer]) -> dict[str, Measured]:
-    """Return the numbers of `MEASURED_BY`; `prompt`, the share of answers that repeat a passage of their prompt; and what
-    was recorded with the answers: `nats_per_token` under the reference, and `kl` to it, per token.
+    """Return the numbers of `MEASURED_BY`; `prompt`, the share of answers that repeat a passage of their prompt; and
+    what was recorded with the answers: `nats_per_token` under the reference, and `kl` to it, per token.
     """
     metrics = [build(Metric, name) for name in MEASURED_BY]
     numbers = [metric.numbers(answers) for metric in metrics if isinstance(metric, Comparison)]

@@ -65,8 +65,8 @@ class Reply(Concluded):
 
     @property
     def telling(self) -> list[Finding]:
-        """The findings that decided: signs and open questions; where the reply is good nevertheless, the first good news
-        before them; the good news where there is nothing else.
+        """The findings that decided: signs and open questions; where the reply is good nevertheless, the first good
+        news before them; the good news where there is nothing else.
         """
         order = sorted(self.findings, key=lambda each: (each.status != "bad", each.status != "unsure"))
         good = [each for each in order if each.status == "good"]

@@ -53,7 +53,7 @@ class Moved:
 
     @property
     def purpose(self) -> Purpose | None:
-        """What its metric measures; None: nothing is declared. What a training used is a reward, whatever it declares."""
+        """What its metric measures, and a reward where a training used it; None: nothing is declared."""
         own = None if self.known is None else self.known.purpose
         return "reward" if self.name.metric in self.of.trained_on else own
 
@@ -149,8 +149,8 @@ class Evaluated:
         return self.stage.component == "grade"
 
     def starts(self, model: TrainedModel) -> list[str]:
-        """Return the names of what the model was before its training, the baseline first. Where the recipe does not say,
-        the baseline is that, unless it is answers of others, and the model's own answers are not given, too.
+        """Return the names of what the model was before its training, the baseline first. Where the recipe does not
+        say, the baseline is that, unless it is answers of others, and the model's own answers are not given, too.
         """
         given, baseline = mapping(self.settings.get("given")), self.evaluation.baseline
         is_start = (baseline not in given or model.name in given) if model.starts is None else baseline in model.starts
@@ -201,8 +201,8 @@ class Evaluated:
         return self.evaluation.baseline
 
     def goals(self) -> list[Moved]:
-        """Return of every trained model the first number that a training is for; one that can be compared, where there is
-        one. The reward on held-out prompts counts for models without another number that can be compared.
+        """Return of every trained model the first number that a training is for; one that can be compared, where there
+        is one. The reward on held-out prompts counts for models without another number that can be compared.
         """
         first: dict[tuple[bool, str], Moved] = {}
         for own in sorted(self.moved, key=lambda moved: moved.change is None):

@@ -1,7 +1,7 @@
 """Two questions about a run, answered by plain rules.
 
-Did it learn? Yes, if a number that was not trained on changed for the better, and its interval excludes 0. By the reward
-alone there is no yes. Otherwise the reply says what is missing: a difference, or an interval that excludes 0.
+Did it learn? Yes, if a number that was not trained on changed for the better, and its interval excludes 0. By the
+reward alone there is no yes. Otherwise the reply says what is missing: a difference, or an interval that excludes 0.
 Is it hacking the reward? A reward that rises without the goal, a symptom in the answers, and an alarm are signs.
 """
 
@@ -26,12 +26,13 @@ np = lazy.load("numpy")
 
 SURE = 1.96
 """Standard errors on each side of a 95% interval."""
+BOTH_WAYS, UNCLEAR = "The reward of some models rose, that of others fell", "The reward did not clearly change"
 LEARNED: dict[str, tuple[Status, str, str]] = {
-    "both": ("unsure", "Partly: some numbers improved, others got worse.", "The reward of some models rose, that of others fell"),
+    "both": ("unsure", "Partly: some numbers improved, others got worse.", BOTH_WAYS),
     "good": ("good", "Yes, on held-out prompts.", "The reward rose"),
     "bad": ("bad", "No: it got worse on held-out prompts.", "The reward fell"),
-    "unsure": ("unsure", "Not shown: the interval of the difference includes 0.", "The reward did not clearly change"),
-    "unknown": ("unknown", "Unknown: the difference has no interval, so it may be chance.", "The reward did not clearly change"),
+    "unsure": ("unsure", "Not shown: the interval of the difference includes 0.", UNCLEAR),
+    "unknown": ("unknown", "Unknown: the difference has no interval, so it may be chance.", UNCLEAR),
 }  # fmt: skip
 """Status, reply by a number that was not trained on, and reply by the reward, by the changes of the numbers."""
 NOT_COMPARED = "Unknown: the model that the training began with was not measured in the same way."
@@ -39,8 +40,8 @@ NOT_STORED = (
     "Lengths and repetitions are not known: an earlier version of fgrl evaluated the answers, and did not store them."
 )
 ADD = (
-    'To learn whether the answers got better, add a number that the training did not use to "{key}" of the recipe and run '
-    'it again. A Python function that scores answers: {{name: function, path: "goal.py:score", better: higher}}.'
+    'To learn whether the answers got better, add a number that the training did not use to "{key}" of the recipe and '
+    'run it again. A Python function that scores answers: {{name: function, path: "goal.py:score", better: higher}}.'
 )
 
 EDGE = 0.1
@@ -61,7 +62,7 @@ their tokens are then on average 1.6 times less likely. Answers of another style
 answers that make no sense cost 3 nats more.
 """
 ABOUT_LENGTH = re.compile(
-    r"(?<![a-z])(brevity|brief|concise|lengths?|long|longer|short|shorter|terse|verbosity|word_?count|max_?words)(?![a-z])"
+    r"(?<![a-z])(brevity|brief|concise|lengths?|long(er)?|short(er)?|terse|verbosity|word_?count|max_?words)(?![a-z])"
 )
 """A reward with such a word in its name, or in the name of its file or function, is about length."""
 SHARES = {
@@ -122,8 +123,8 @@ def learned(run: Run, evaluations: Sequence[Evaluated], goals: Sequence[Moved]) 
 
 
 def hacked(run: Run, evaluations: Sequence[Evaluated], goals: Sequence[Moved]) -> Reply | None:
-    """Return the reply to whether a policy hacks its reward; of a run that trains on data alone, to whether the training
-    has side effects; None where nothing is known of these.
+    """Return the reply to whether a policy hacks its reward; of a run that trains on data alone, to whether the
+    training has side effects; None where nothing is known of these.
     """
     trainings = [stage for stage in run.stages.values() if stage.component == "rl" and stage.folder is not None]
     policies = [goal for goal in goals if goal.purpose != "reward"]
@@ -148,10 +149,12 @@ def hacked(run: Run, evaluations: Sequence[Evaluated], goals: Sequence[Moved]) -
     compared = {goal.model.stage for goal in policies if goal.status != "unknown"}
     missing = [stage.name for stage in trainings if stage.name not in compared]
     if missing and not signs:
-        of = f" of {', '.join(missing)}" if len(trainings) > 1 else ""
-        status, short = "unknown", f"Unknown: nothing held out was measured that the reward{of} can be compared with."
+        reward = f"the reward of {', '.join(missing)}" if len(trainings) > 1 else "the reward"
+        status, short = "unknown", f"Unknown: nothing held out was measured that {reward} can be compared with."
         if any(goal.is_reward_itself and goal.model.stage in missing for goal in goals):
-            short = f"Unknown: on held-out prompts only the reward{of} itself was measured; add a metric that measures your goal."
+            short = (
+                f"Unknown: on held-out prompts only {reward} itself was measured; add a metric that measures your goal."
+            )
     question = "Is it hacking the reward?" if trainings else "Does it have side effects?"
     told = (symptoms for _stage, own, symptoms in by_training if symptoms and any(each.is_sign for each in own))
     example = next((symptoms.example() for symptoms in told), None)
@@ -216,8 +219,9 @@ def _reward(stage: Stage, goals: Sequence[Moved]) -> Iterator[Finding]:
         return
     goal = known[0]
     values = f"{goal.before.value} to {goal.after.value}" if goal.before is not None else goal.after.value
+    worse = "fell" if goal.better == "higher" else "rose"
     text = {
-        "bad": f"{moved} while the held-out {goal.words} {'fell' if goal.better == 'higher' else 'rose'} from {values}.",
+        "bad": f"{moved} while the held-out {goal.words} {worse} from {values}.",
         "good": f"{moved}, and so did the held-out goal: {goal.words}, {values}.",
     }
     same = f"{moved}, but the held-out {goal.words} did not measurably change ({values}; {goal.difference})."
@@ -282,10 +286,9 @@ def _alarms(stage: Stage, topics: set[str]) -> Iterator[Finding]:
     firsts = {alarm.name: alarm for alarm in reversed(alarms or ())}
     for name, alarm in reversed(firsts.items()):
         value = number(math.nan if alarm.value is None else alarm.value)
-        text = (
-            f"Alarm “{name}” in {stage.name} from iteration {alarm.since} on, {'until the end' if name in on else 'for a time'}: "
-            f"{metric_names.in_words(name)} was {value}, {alarm.bound}."
-        )
+        until = "until the end" if name in on else "for a time"
+        text = f"Alarm “{name}” in {stage.name} from iteration {alarm.since} on, {until}: "
+        text += f"{metric_names.in_words(name)} was {value}, {alarm.bound}."
         counted = name in on and ALARM_TOPICS.get(name, name) not in topics and name not in OF_ENGINE
         yield _finding("unsure" if counted else "unknown", text, f"alarm {name}")
 
@@ -309,8 +312,9 @@ def _fit(stage: Stage) -> Finding | None:
             change = combined([("after", 1, _share(last, rows)), ("before", -1, _share(first, rows))])
             status = "unsure" if not change.changed else "good" if last > first else "bad"
             interval = f"difference {signed(change.mean)}, interval {signed(change.low)} to {signed(change.high)}"
-        values = f"{name.capitalize()} on {number(finite(rows))} held-out rows [{stage.name}]: {number(first)} → {number(last)}"
-        return _finding(status, f"{values}; {interval}; {better} is better.")
+        what = f"{name.capitalize()} on {number(finite(rows))} held-out rows [{stage.name}]"
+        text = f"{what}: {number(first)} → {number(last)}; {interval}; {better} is better."
+        return _finding(status, text)
     return None
 
 

@@ -137,7 +137,7 @@ def recorded(
     assert rollout.offsets is not None
 
     def summed(field: Any) -> float | None:
-        return None if field is None else float(field[i, :length].sum())
+        return None if field is None else float(torch.where(rollout.drawn, field, 0.0)[i, :length].sum())
 
     return Answer(
         model=name,

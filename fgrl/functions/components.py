@@ -109,7 +109,7 @@ def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Ad
     _check_tensors(algorithm, method, columns, _columns(value.columns, rows, tokens))
     if _code(algorithm, method) is not None:
         for name, tensor in of_tokens.items():
-            if tensor is not None and not bool(torch.isfinite(tensor[rollout.mask]).all()):
+            if tensor is not None and not bool(torch.isfinite(tensor[rollout.drawn]).all()):
                 raise _wrong(
                     algorithm, method, f"{name} that is not finite for a token", expected,
                     "a division by a standard deviation of 0 is one cause; `fgrl inspect` shows the rewards",
@@ -144,7 +144,7 @@ def checked_loss(algorithm: Component, value: Any) -> tuple[Tensor, dict[str, Nu
             if isinstance(loss, torch.Tensor)
             else f"{shape(loss)} as the loss"
         )
-        step = "ops.aggregate(x, batch.mask, how, **batch.totals()) is a micro-batch's share of the mean"
+        step = "ops.aggregate(x, batch.drawn, how, **batch.totals()) is a micro-batch's share of the mean"
         raise _wrong(algorithm, "loss", got, expected, step)
     if torch.is_grad_enabled() and not loss.requires_grad:
         step = "detach() and item() cut it off; so does a loss that does not use the model's log-probabilities"

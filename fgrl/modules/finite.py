@@ -23,11 +23,11 @@ KEPT = "The last checkpoint, which is older, is kept, and no model is saved."
 
 
 def check_advantages(advantages: Advantages, rollout: Rollout, rewards: Rewards, when: str) -> None:
-    """Raise `Stopped` when an advantage or a return of a real token is not finite. The same rows are in all
+    """Raise `Stopped` when an advantage or a return of a drawn token is not finite. The same rows are in all
     processes.
     """
     for name, tensor in (("advantage", advantages.advantage), ("return", advantages.returns)):
-        if tensor is not None and not bool(torch.isfinite(torch.where(rollout.mask, tensor, 0.0)).all()):
+        if tensor is not None and not bool(torch.isfinite(torch.where(rollout.drawn, tensor, 0.0)).all()):
             response = rewards.response
             raise Stopped(
                 f"the {name} of a token is not finite in {when}. The rewards of the responses are between "

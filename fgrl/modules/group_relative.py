@@ -53,7 +53,7 @@ class GroupRelative(PolicyGradient):
 
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages:
         """[B,T]. Responses whose reward is missing (NaN) take no part and get 0; the caller drops them."""
-        mask = rollout.mask
+        mask = rollout.drawn
         # 1. r_i standardised over the responses to the same prompt, on every token of response i
         group = ops.group_advantage(rewards.response, rollout.group)
         advantage = torch.where(mask, group[:, None], 0.0)
@@ -98,7 +98,7 @@ class GroupRelative(PolicyGradient):
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """Clipped surrogate, aggregated over the whole optimizer step."""
-        column, mask = batch.columns, batch.mask
+        column, mask = batch.columns, batch.drawn
         scores = self.score(model, batch)
         sampling = scores.logp.detach()  # the policy that sampled is this one where an iteration is one step
         old_logp = column.get("old_logp", sampling)

@@ -27,9 +27,9 @@ def corrected(advantages: Advantages, rollout: Rollout, correction: Correction) 
     if correction.kind == "none":
         return advantages, metrics
     weight = ops.importance_weight(
-        rollout.filled("old_logp"), rollout.filled("drawn_logp"), rollout.mask, correction.kind, correction.bound
+        rollout.filled("old_logp"), rollout.filled("drawn_logp"), rollout.drawn, correction.kind, correction.bound
     )
-    metrics["correction_weight"] = float(ops.masked_mean(weight, rollout.mask))
+    metrics["correction_weight"] = float(ops.masked_mean(weight, rollout.drawn))
     return replace(advantages, advantage=advantages.advantage * weight), metrics
 
 
@@ -41,7 +41,7 @@ def measured(rollout: Rollout, bound: float) -> dict[str, float]:
     for chance where the engine's log-probabilities are those that it drew with, and `engine_kl` the mean of w - 1 - d, an
     unbiased estimate of KL(engine || policy) in nats per token.
     """
-    mask = rollout.mask
+    mask = rollout.drawn
     difference = (rollout.filled("old_logp") - rollout.filled("drawn_logp"))[mask].double()
     weight = difference.exp()
     outside = (weight > bound) | (weight < 1.0 / bound)

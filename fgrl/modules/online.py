@@ -286,7 +286,7 @@ def check_known(rewards: Rewards, rollout: Rollout, algorithm: OnlineAlgorithm, 
     if (
         "criterion" in algorithm.reads()
         and criterion is not None
-        and bool(criterion.isnan().all(dim=1)[rollout.mask].all())
+        and bool(criterion.isnan().all(dim=1)[rollout.drawn].all())
     ):
         raise Stopped(
             f"{name_of(algorithm)[1]} reads the rewards of single criteria, and all of iteration {number} are missing: no prompt has a "

@@ -81,9 +81,9 @@ class PolicyGradient(OnlineAlgorithm):
         return ops.aggregate(per_token, self.trained(batch), self.aggregate, **batch.totals())
 
     def trained(self, batch: Batch) -> Tensor:
-        """Bool [B,T]: the tokens of `batch` that the loss counts (`Advantages.trained`)."""
+        """Bool [B,T]: the tokens of `batch` that the loss counts: drawn ones, of `Advantages.trained` those."""
         chosen = batch.columns.get("trained")
-        return batch.mask if chosen is None else batch.mask & chosen
+        return batch.drawn if chosen is None else batch.drawn & chosen
 
     def score(self, model: Any, batch: Batch) -> Any:
         """Log-probabilities of the responses under the policy at the temperature of sampling; entropies if they

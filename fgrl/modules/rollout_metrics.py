@@ -22,19 +22,19 @@ def rollout_metrics(rollout: Rollout, rewards: Rewards, advantages: Advantages) 
 
 
 def of_responses(rollout: Rollout, rewards: Rewards) -> dict[str, float]:
-    """Metrics of the responses and their rewards."""
-    mask = rollout.mask
+    """Metrics of the responses and their rewards. Of what an environment wrote there are none."""
+    mask, written = rollout.drawn, rollout.written or rollout.texts
     lengths = mask.sum(dim=1).float()
     metrics = {
         "reward": float(rewards.response.mean()),
         "reward_std": float(rewards.response.std(correction=0)),
         "tokens": float(lengths.mean()),
-        "empty": sum(not text.strip() for text in rollout.texts) / len(rollout.texts),
+        "empty": sum(not text.strip() for text in written) / len(written),
         "finished": float(rollout.eos.any(dim=1).float().mean()),
         "credited": float((rewards.credit_mask & mask).sum() / mask.sum()),
         "distinct": distinct_pairs(rollout),
     }
-    totals = rewards.token.sum(dim=1)
+    totals = torch.where(mask, rewards.token, 0.0).sum(dim=1)
     known = ~rewards.response.isnan()
     if not torch.allclose(totals[known], rewards.response[known], rtol=1e-3, atol=1e-4):
         metrics["total_reward"] = float(totals[known].mean())
@@ -56,7 +56,8 @@ def distinct_pairs(rollout: Rollout) -> float:
     """Distinct two-token sequences over all two-token sequences of the rollout."""
     pairs = [
         pair
-        for ids, length in zip(rollout.response_ids.tolist(), rollout.mask.sum(dim=1).tolist(), strict=True)
-        for pair in pairwise(ids[:length])
+        for ids, drawn in zip(rollout.response_ids.tolist(), rollout.drawn.tolist(), strict=True)
+        for pair, both in zip(pairwise(ids), pairwise(drawn), strict=True)
+        if all(both)
     ]
     return len(set(pairs)) / len(pairs) if pairs else 0.0

@@ -133,10 +133,8 @@ class RolloutStore:
         short = None if whole is None else _short_annotation(whole, len(text))
         weights = None
         if at is not None:
-            weights = _numbers(
-                advantages.advantage[at, :stored],
-                None if advantages.trained is None else advantages.trained[at, :stored],
-            )
+            counted = rollout.drawn[i] if advantages.trained is None else rollout.drawn[i] & advantages.trained[at]
+            weights = _numbers(advantages.advantage[at, :stored], counted[:stored])
         columns = token_columns(rollout, rewards, advantages, i, at)
         return StoredRollout(
             iteration=iteration,

@@ -61,7 +61,7 @@ class TokenRewards(Settings):
         """Return the rewards to train on, and metrics. Only `token` and `criterion` change; rollout and rewards are
         those of all processes.
         """
-        mask, criterion = rollout.mask, rewards.criterion
+        mask, criterion = rollout.drawn, rewards.criterion
         token = self._changed(torch.where(mask, rewards.token, 0.0)[:, None], mask[:, None], rollout)[:, 0]
         if criterion is not None:
             known = ops.known_criteria(criterion, mask)[:, :, None] & mask[:, None]

@@ -85,7 +85,7 @@ def collate(rows: Sequence[EncodedRow], pad_id: int, eos_ids: set[int], columns:
                 for name in rows[0]["columns"]
             }
         ),
-        total_tokens=float(sum(len(row["response"]) for row in rows)),
+        total_tokens=float(tokens.drawn.sum()),
         total_rows=float(len(rows)),
     )
 
@@ -108,7 +108,8 @@ class RolloutUnits(Units):
         masks = zip(self.rollout.prompt_ids, self.rollout.prompt_mask, strict=True)
         self._prompts = [tuple(ids[mask].tolist()) for ids, mask in masks]
         self._lengths: list[int] = self.rollout.mask.sum(dim=1).tolist()
-        counted = self.rollout.mask & self.columns["trained"][1] if "trained" in self.columns else self.rollout.mask
+        drawn = self.rollout.drawn
+        counted = drawn & self.columns["trained"][1] if "trained" in self.columns else drawn
         self._counted: list[int] = counted.sum(dim=1).tolist()
 
     def __len__(self) -> int:

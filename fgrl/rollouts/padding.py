@@ -29,7 +29,7 @@ def pad(
 ) -> Tokens:
     """Prompts [B,P] padded on the left, responses [B,T] on the right.
 
-    `eos` marks a response's last token when it is one of `eos_ids`; padding with the same id is never marked. `no_end`
+    `turn` is that of a `DrawnResponse`, and 0 for the tokens of other responses. `eos` marks a response's last token when it is one of `eos_ids`; padding with the same id is never marked. `no_end`
     marks the first `min_new_tokens` tokens of each response, where it was drawn with such a bound.
     """
     ends = set(eos_ids)
@@ -41,7 +41,9 @@ def pad(
         if len(ids) and ids[-1] in ends:
             eos[row, len(ids) - 1] = True
     no_end = mask & (torch.arange(mask.shape[1]) < min_new_tokens) if min_new_tokens else None
-    return Tokens(prompt_ids, prompt_mask, response_ids, mask, eos, no_end=no_end)
+    turns = [getattr(each, "turn", None) or [0] * len(each) for each in responses]
+    turn, _mask = _padded(turns, -1, left=False)
+    return Tokens(prompt_ids, prompt_mask, response_ids, mask, eos, no_end=no_end, turn=turn)
 
 
 def pad_rows(rows: Sequence[Mapping[str, Any]], pad_id: int, eos_ids: Iterable[int]) -> Tokens:
@@ -81,6 +83,7 @@ def trim(tokens: Tokens) -> Tokens:
         tokens.mask[:, :responses],
         tokens.eos[:, :responses],
         no_end=None if tokens.no_end is None else tokens.no_end[:, :responses],
+        turn=None if tokens.turn is None else tokens.turn[:, :responses],
     )
 
 

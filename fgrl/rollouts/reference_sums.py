@@ -38,11 +38,12 @@ def units_of(tokens: Tokens, each: int) -> Iterator[Tokens]:
 
 
 def digest(unit: Tokens) -> bytes:
-    """Names the token ids of a unit, whatever its padding."""
+    """Names the token ids of a unit that are read and summed, whatever its padding."""
     hashed = hashlib.blake2b(digest_size=16)
-    parts = zip(unit.prompt_ids, unit.prompt_mask, unit.response_ids, unit.mask, strict=True)
-    for prompt, prompt_mask, response, mask in parts:
-        for ids in (prompt[prompt_mask].tolist(), response[mask].tolist()):
+    parts = zip(unit.prompt_ids, unit.prompt_mask, unit.response_ids, unit.mask, unit.drawn, strict=True)
+    for prompt, prompt_mask, response, mask, drawn in parts:
+        summed = [] if torch.equal(mask, drawn) else [drawn.nonzero().flatten().tolist()]
+        for ids in (prompt[prompt_mask].tolist(), response[mask].tolist(), *summed):
             hashed.update(array("q", [len(ids), *ids]).tobytes())
     return hashed.digest()
 

@@ -30,9 +30,18 @@ def as_rollout(
     return Rollout(
         **vars(tokens),
         texts=[each.text for each in responses],
+        written=[_written(model, each) for each in responses],
         offsets=[offsets(model.tokenizer, each) for each in responses] if "offsets" in needs else None,
         row=torch.arange(len(responses)) + first_row if "policy" in needs else None,
         lent_policy=lent_policy if "policy" in needs else None,
         ends=frozenset(model.eos_ids),
         **fields,
+    )
+
+
+def _written(model: Any, response: DrawnResponse) -> str:
+    if response.turn is None:
+        return response.text
+    return decode(
+        model.tokenizer, [token for token, turn in zip(response.token_ids, response.turn, strict=True) if turn >= 0]
     )

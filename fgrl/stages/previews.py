@@ -90,8 +90,9 @@ def of_rollout(
             if advantages.keep is not None and not bool(advantages.keep[at]):
                 notes.append("not trained on: the algorithm leaves this response out")
             else:
-                trained = None if advantages.trained is None else advantages.trained[at, :length].tolist()
-                layers["advantage"] = _layer(prompt, advantages.advantage[at, :length].tolist(), trained)
+                counted = rollout.drawn[i] if advantages.trained is None else rollout.drawn[i] & advantages.trained[at]
+                shown = advantages.advantage[at, :length].tolist()
+                layers["advantage"] = _layer(prompt, shown, counted[:length].tolist())
         yield MarkedTokens(
             title=f"{_tokens('prompt', len(prompt), cut[0])}, {_tokens('response', length, cut[1])}, "
             f"{_reward(rewards, i, length, by_token)}",

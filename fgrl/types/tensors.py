@@ -105,6 +105,7 @@ def concatenate(parts: Sequence[T]) -> T:
 RESPONSE = {"column": per_response()}
 TOKEN = {"column": per_token(fill=0)}
 OUTSIDE_SEGMENTS = {"column": per_token(fill=-1)}
+NOT_DRAWN = {"column": per_token(fill=-1)}
 PROMPT_TOKEN = {"column": per_prompt_token(fill=0)}
 CRITERION = {"column": per_criterion()}
 CRITERION_TOKEN = {"column": per_criterion_token(fill=0)}
@@ -142,6 +143,15 @@ class Tokens(TensorRows):
     eos: Tensor = field(metadata=TOKEN)  # [B,T] bool: the token that ends the response; a truncated response has none
     # [B,T] bool: where no end token could be drawn (`Sampling.min_new_tokens`), so that scores give it probability 0; None: nowhere
     no_end: Tensor | None = field(default=None, kw_only=True, metadata=TOKEN)
+    # [B,T] long: the turn in which the policy drew the token, from 0; -1: an environment wrote it. None: all are of turn 0
+    turn: Tensor | None = field(default=None, kw_only=True, metadata=NOT_DRAWN)
+
+    @property
+    def drawn(self) -> Tensor:
+        """[B,T] bool: the real tokens that the policy drew. Metrics, advantages and losses of a policy count these alone;
+        what an environment wrote is read, and never trained on.
+        """
+        return self.mask if self.turn is None else self.mask & (self.turn >= 0)
 
 
 @dataclass
@@ -151,6 +161,8 @@ class Rollout(Tokens):
     group: Tensor = field(metadata=RESPONSE)  # [B] long: which prompt
     samples: list[Sample] = field(metadata=RESPONSE)
     texts: list[str] = field(metadata=RESPONSE)  # decoded responses without special tokens
+    # the texts of the drawn tokens alone; None: the policy wrote all of `texts`
+    written: list[str] | None = field(default=None, metadata=RESPONSE)
     old_logp: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] nats, policy that is trained
     # [B,T] nats, as the engine computed them while drawing; None where it draws from the very model that is trained
     drawn_logp: Tensor | None = field(default=None, metadata=TOKEN)
@@ -261,7 +273,7 @@ class StepTotals(TypedDict):
 class Batch(Tokens):
     """Rows of one micro-batch as the loss of an algorithm gets them.
 
-    `total_tokens` and `total_rows` count real response tokens (of `Advantages.trained` those) and rows of the whole
+    `total_tokens` and `total_rows` count drawn tokens (of `Advantages.trained` those) and rows of the whole
     optimizer step (all micro-batches, all ranks) and `scale` undoes the averaging over micro-batches and ranks, so that
     the loss of a step does not depend on how the step was cut up: loss = sum(x * mask) / total_tokens * scale.
     """
@@ -275,7 +287,7 @@ class Batch(Tokens):
     temperature: float = field(default=1.0, metadata=WHOLE_STEP)
 
     def totals(self) -> StepTotals:
-        """`ops.aggregate(x, batch.mask, how, **batch.totals())` is this micro-batch's share of the step's loss."""
+        """`ops.aggregate(x, batch.drawn, how, **batch.totals())` is this micro-batch's share of the step's loss."""
         return StepTotals(total_tokens=self.total_tokens, total_rows=self.total_rows, scale=self.scale)
 
 

@@ -205,7 +205,7 @@ def test_a_component_that_ends_the_process_is_reported(
 
 def test_an_algorithm_of_criteria_does_not_train_when_all_their_rewards_are_missing() -> None:
     mask = torch.tensor([[True, True, False], [True, False, False]])
-    rollout = SimpleNamespace(mask=mask)
+    rollout = SimpleNamespace(drawn=mask)
     criterion = torch.full((2, 2, 3), torch.nan)
     rewards = Rewards(torch.zeros(2), torch.zeros(2, 3), mask, criterion=criterion)
     algorithm = build("online_algorithm", "rtt_grpo")

@@ -279,6 +279,6 @@ def test_drawn_responses_on_disk_are_small_and_complete(tiny_model_dir: Path, tm
     kept = json.loads(file.read_text())
     assert file.name == "0-1.json"
     assert [each["version"] for each in kept["drawn"]] == [1] * 6
-    assert all(len(each["logp"]) == len(each["ids"]) for each in kept["drawn"])
+    assert all(len(each["token_logp"]) == len(each["token_ids"]) for each in kept["drawn"])
     assert QUIET.mismatch is None
     assert apart_engine.DRAWS[-1][1] == 1

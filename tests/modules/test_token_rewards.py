@@ -37,13 +37,13 @@ GIVEN = torch.tensor([[-1.0, 2, 0, 9, 9], [-3, 0, -1, 1, -2], [4, 0, 9, 9, 9], [
 def rollout() -> Any:
     mask = torch.arange(5) < torch.tensor(LENGTHS)[:, None]
     last = torch.arange(5) == torch.tensor(LENGTHS)[:, None] - 1
-    return SimpleNamespace(mask=mask, eos=last & torch.tensor(ENDED)[:, None], group=torch.tensor(GROUP))
+    return SimpleNamespace(drawn=mask, eos=last & torch.tensor(ENDED)[:, None], group=torch.tensor(GROUP))
 
 
 def applied(**settings: Any) -> Tensor:
     given = Rewards(response=torch.zeros(4), token=GIVEN, credit_mask=GIVEN != 0)
     rewards, metrics = TokenRewards(**settings).applied(rollout(), given)
-    assert metrics["token_reward_given"] == pytest.approx(float(GIVEN[rollout().mask].mean()))
+    assert metrics["token_reward_given"] == pytest.approx(float(GIVEN[rollout().drawn].mean()))
     assert rewards.credit_mask is given.credit_mask
     assert rewards.response is given.response
     return rewards.token
@@ -68,7 +68,7 @@ def test_each_token_but_the_end_loses_the_mean_of_these_tokens(center: str, end_
     """What the reward gave the end token (0.5 in the last response) stays; nothing is paid where no end was drawn."""
     token = applied(center=center, end_reward=end_reward)
     np.testing.assert_allclose(token, by_hand(center, end_reward), atol=1e-6)
-    text = rollout().mask & ~rollout().eos
+    text = rollout().drawn & ~rollout().eos
     if center == "batch":
         assert float(token[text].sum()) == pytest.approx(0, abs=1e-6)
     if center == "prompt":
@@ -82,7 +82,7 @@ def test_rewards_of_criteria_are_centred_and_a_missing_one_stays_missing() -> No
     criterion = torch.stack([GIVEN, 2 * GIVEN + 1], dim=1)
     criterion[1, 1] = torch.nan
     given = Rewards(response=torch.zeros(4), token=GIVEN, credit_mask=GIVEN != 0, criterion=criterion)
-    text, eos = rollout().mask & ~rollout().eos, rollout().eos
+    text, eos = rollout().drawn & ~rollout().eos, rollout().eos
 
     def mean(kinds: list[int], rows: list[int]) -> float:
         parts = [criterion[row, kind][text[row]] for kind in kinds for row in rows if (row, kind) != (1, 1)]

@@ -250,7 +250,7 @@ def critic(tiny_model_dir):
 def test_only_what_is_needed_is_filled(policy, critic):
     optional = {"old_logp", "ref_logp", "ref_entropy", "ref_kl", "values", "offsets", "entropy"}
     of_the_policy = {"row", "lent_policy"}
-    of_the_drawing = {"no_end", "drawn_logp", "drawn_version"}
+    of_the_drawing = {"no_end", "drawn_logp", "drawn_version", "turn", "written"}
     given = {field.name for field in fields(Rollout) if "None" in str(field.type)}
     assert optional == given - of_the_policy - of_the_drawing
     for needs in (frozenset(), frozenset({"ref_entropy"}), frozenset({"ref_kl"}), frozenset({"old_logp", "values"})):

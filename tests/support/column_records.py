@@ -44,7 +44,8 @@ def records(sizes: Lengths, first: int = 0) -> tuple[Rollout, WeightedRewards, A
 
     rollout = Rollout(
         prompt_ids=padded(prompts.long() + 5, prompt_mask, 0), prompt_mask=prompt_mask,
-        response_ids=padded(tokens.long() + 7, mask, 0), mask=mask, eos=eos, group=torch.tensor(numbers) - first,
+        response_ids=padded(tokens.long() + 7, mask, 0), mask=mask, eos=eos, turn=mask.long() - 1,
+        group=torch.tensor(numbers) - first,
         samples=[Sample(id=str(n), prompt="") for n in numbers], texts=[str(n) for n in numbers],
         old_logp=padded(tokens, mask, 0), values=padded(-tokens, mask, 0),
     )  # fmt: skip

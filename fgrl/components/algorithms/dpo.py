@@ -138,7 +138,7 @@ class DPO(ReferencedAlgorithm):
 
     def token_credit(self, model: Any, batch: Batch) -> dict[str, Tensor]:
         """Return beta log(p / p_reference) of each token, whose sums over two responses differ by the `margin`."""
-        lengths = batch.mask.sum(dim=1, keepdim=True).clamp(min=1) if self.length_normalized else 1
+        lengths = batch.drawn.sum(dim=1, keepdim=True).clamp(min=1) if self.length_normalized else 1
         return {"implicit_reward": self.beta * self.log_ratio(model, batch) / lengths}
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
@@ -147,7 +147,7 @@ class DPO(ReferencedAlgorithm):
         `logp_chosen` and `logp_rejected` are nats per response under the policy; `margin` is beta (w - l).
         """
         policy, reference = (torch.cat(parts) for parts in zip(*self._log_probabilities(model, batch), strict=True))
-        lengths = batch.mask.sum(dim=1).clamp(min=1)
+        lengths = batch.drawn.sum(dim=1).clamp(min=1)
         log_ratio = ((policy - reference) / (lengths if self.length_normalized else 1)).float()
         chosen, rejected = log_ratio[0::2], log_ratio[1::2]
         losses = ops.preference_loss(
@@ -178,4 +178,4 @@ class DPO(ReferencedAlgorithm):
 
 def _summed(logp: Tensor, batch: Tokens) -> Tensor:
     """Nats of whole responses, float64 [B]."""
-    return ops.masked_sum(logp.double(), batch.mask, dim=1)
+    return ops.masked_sum(logp.double(), batch.drawn, dim=1)

@@ -55,7 +55,7 @@ class PPO(PolicyGradient):
     lam: float = Field(0.95, ge=0, le=1)
     """Lambda of generalized advantage estimation."""
     whiten: bool = True
-    """Standardise advantages over all real tokens of the rollout."""
+    """Standardise advantages over all tokens of the rollout that the policy drew."""
     kl: Literal["k1", "k2", "k3", "full"] = "k1"
     """Estimator of KL(policy || reference) per token; `full` sums over the vocabulary."""
     kl_in: Literal["loss", "reward"] = "reward"
@@ -112,7 +112,7 @@ class PPO(PolicyGradient):
         Responses whose reward is missing (NaN) carry neither advantage nor KL metrics; the caller drops them.
         """
         self._coefficient = self._next_coefficient
-        mask = rollout.mask & ~self.skipped(rollout) if self.skip_text else rollout.mask
+        mask = rollout.drawn & ~self.skipped(rollout) if self.skip_text else rollout.drawn
         values = rollout.filled("values") if self.uses_critic() else torch.zeros(mask.shape, device=mask.device)
         old_logp, ref_logp = rollout.filled("old_logp"), rollout.filled("ref_logp")
         log_ratio = torch.where(mask, old_logp - ref_logp, 0.0)
@@ -151,7 +151,7 @@ class PPO(PolicyGradient):
             self._next_coefficient = self._coefficient * (1.0 + error * len(mask) / self.adaptive_kl.horizon)
         if not self.skip_text:
             return Advantages(advantage=advantage, returns=returns, metrics=metrics)
-        metrics["skipped"] = 1.0 - float(mask.sum() / rollout.mask.sum())
+        metrics["skipped"] = 1.0 - float(mask.sum() / rollout.drawn.sum())
         return Advantages(advantage=advantage, returns=returns, trained=mask, keep=mask.any(dim=1), metrics=metrics)
 
     def skipped(self, rollout: Rollout) -> Tensor:

@@ -77,7 +77,7 @@ class RTTGRPO(GroupRelative):
             raise ValueError(
                 "rtt_grpo reads rewards for single criteria: use a reward that has them, such as rubric with relevance"
             )
-        mask = rollout.mask if self.include_eos else rollout.mask & ~rollout.eos
+        mask = rollout.drawn if self.include_eos else rollout.drawn & ~rollout.eos
         # 1. token rewards of each criterion
         criterion = self.criterion_rewards(rewards.criterion, rollout)
         # 2. standardised in the partition, and 3. their mean over the response's criteria
@@ -85,11 +85,11 @@ class RTTGRPO(GroupRelative):
             criterion, mask, rollout.group, self.partition, union=self.criteria == "union", min_std=self.min_std
         ).to(advantage.dtype)
         # 4. both together
-        combined = torch.where(rollout.mask, response_weight * advantage + self.token_weight * token, 0.0)
-        has_criterion = ops.known_criteria(criterion, rollout.mask).any(dim=1)
+        combined = torch.where(rollout.drawn, response_weight * advantage + self.token_weight * token, 0.0)
+        has_criterion = ops.known_criteria(criterion, rollout.drawn).any(dim=1)
         return combined, {
             "token_advantage": Mean(token.abs().sum(), mask.sum()),
-            "group_advantage": Mean(advantage.abs().sum(), rollout.mask.sum()),
+            "group_advantage": Mean(advantage.abs().sum(), rollout.drawn.sum()),
             "without_criteria": float((~has_criterion).float().mean()),
         }
 
@@ -107,7 +107,7 @@ class ReleasedOrder(RTTGRPO):
         reordered = criterion.clone()
         for number in torch.unique(rollout.group):
             rows = (rollout.group == number).nonzero().flatten()
-            known = ops.known_criteria(criterion[rows], rollout.mask[rows]).any(dim=0).nonzero().flatten().tolist()
+            known = ops.known_criteria(criterion[rows], rollout.drawn[rows]).any(dim=0).nonzero().flatten().tolist()
             count = known[-1] + 1 if known else 0  # absent criteria come last
             of_group = criterion[rows, :count]
             reordered[rows, :count] = of_group.reshape(count, len(rows), of_group.shape[2]).transpose(0, 1)

@@ -26,6 +26,6 @@ class SFT(OfflineAlgorithm):
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """-log p(token), aggregated over the whole optimizer step."""
         nll = -model.score(batch).logp
-        loss = ops.aggregate(nll, batch.mask, self.aggregate, **batch.totals())
+        loss = ops.aggregate(nll, batch.drawn, self.aggregate, **batch.totals())
         with torch.no_grad():
-            return loss, {"loss": ops.mean_metric(nll, batch.mask)}
+            return loss, {"loss": ops.mean_metric(nll, batch.drawn)}

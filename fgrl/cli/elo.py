@@ -48,7 +48,7 @@ Examples:
 \b
 A source is a recipe, the folder of a run, or a folder of runs: it has tables where an evaluation has the metric `elo` or
 `elo_by_rule`, or a stage is called `elo`. Files (.jsonl) of samples with verdicts make one table together. With --anchor, --ridge,
---by, --resamples, --level or --draw-seed the ratings are fitted again to the recorded games. Runs nothing.
+--by, --resamples, --level or --draw-seed the ratings are fitted again to the stored games. Runs nothing.
 """
 
 

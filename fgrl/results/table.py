@@ -180,7 +180,8 @@ def answer(number: str, one: str, other: str, better: Better | None, changes: Ma
         return f"{number}: {one} less {other} is {change.change}, without an interval."
     shown = " and ".join(f"[{each.interval}]{f' {over}' if over else ''}" for over, each in known.items())
     if any((each.low or 0) <= 0 <= (each.high or 0) for each in known.values()):
-        return f"{number}: no clear difference between {one} and {other}: {change.change} {shown} contains 0."
+        sides = f"{one} and {other}: {change.change} {shown}"
+        return f"{number}: no clear difference between {sides}: an interval contains 0."
     side = "higher" if (change.mean or 0) > 0 else "lower"
     word = side if better is None else "better" if side == better else "worse"
     return f"{number}: {one} is {word} than {other}: {change.change} {shown}."

@@ -22,7 +22,6 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/tutorial.md", ""): "the tutorial is followed from top to bottom by its own test",
     ("docs/how-to/use-a-policy.md", 'model="my-policy"'): "tests of the export load a folder in this way",
     ("docs/how-to/python.md", "fgrl.run("): "tests/library runs a small recipe in this way",
-    ("docs/how-to/python.md", "fgrl.table("): "tests/library makes tables of runs in this way",
     ("docs/how-to/python.md", "fgrl.load("): "tests/library loads a policy in this way",
 }
 """(page, text in the block): where it runs instead, or why it cannot run."""

@@ -216,7 +216,7 @@ class Ratings:
         return f"{alone}; {HINT}" if alone else ""
 
 
-# -- numbers ------------------------------------------------------------------------------------------------------------
+# -- numbers -----------------------------------------------------------------------------------------------------------
 
 
 def numbers(games: Sequence[Game], ratings: Ratings) -> dict[str, dict[str, Measured]]:

@@ -1,5 +1,5 @@
-"""Common parts of metrics that rate models by games. They leave `games-<name>.jsonl` behind: of every game the prompt, the
-two models, the verdict, who decided, and what was shown first.
+"""Common parts of metrics that rate models by games. They leave `games-<name>.jsonl` behind: of every game the
+prompt, the two models, the verdict, who decided, and what was shown first.
 """
 
 from __future__ import annotations

@@ -57,8 +57,10 @@ def comparison_text(comparison: Comparison, *, as_markdown: bool = False) -> str
     parts.append("\n".join([*OVER[: int(observed)], OVER[1] if several else alone]))
     parts += comparison.notes
     if comparison.missing:
-        lines = (f"- {m['recipe']}, seed {m['seed']}: {', '.join(m['stages'])}" + (f": {m['command']}" if m["command"] else "")
-                 for m in comparison.missing)  # fmt: skip
+        lines = []
+        for each in comparison.missing:
+            known = (f"{each['recipe']}, seed {each['seed']}", ", ".join(each["stages"]), each["command"])
+            lines.append(f"- {': '.join(filter(None, known))}")
         parts.append("\n".join(["not run, and left out:", *lines]))
     return "\n\n".join(parts)
 

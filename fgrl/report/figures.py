@@ -1,4 +1,4 @@
-"""Numbers of recipes as figures for papers and slides (SVG, PNG or PDF), and as tables: curves, frontiers, lines and bars."""
+"""Numbers of recipes as figures (SVG, PNG or PDF) and as tables: curves, frontiers, lines and bars."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def draw_lines(
     *,
     bands: bool = False,
 ) -> list[Path]:
-    """Write named lines through the means, with their intervals as bands or as bars. Returns the files: `target`.svg and
-    `target`.png, or the one that `target` names.
+    """Write named lines through the means, with their intervals as bands or as bars. Returns the files:
+    `target`.svg and `target`.png, or the one that `target` names.
     """
     figure, axes = printed_figure(4.2, x_label, y_label)
     for place, (name, points) in enumerate(lines):

@@ -49,7 +49,7 @@ class EloView:
     """By model, the best first, and by the number's name."""
     best: str | None = None
     meetings: Sequence[tuple[str, str, float, float, Estimate]] = ()
-    """Every two models that met: what each won of the other, a tie counting half, and the difference of their ratings."""
+    """Every two models that met: what each won of the other, a tie counting half, and the ratings' difference."""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:

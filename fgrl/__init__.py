@@ -8,8 +8,8 @@
     policy.generate("Say something about the sea.")
     run.score("policy", "Say something about the sea.", "It is wide, and deep.").draw()
 
-Authors of components import from here, too: `from fgrl import Reward, Rollout, register`. Everything is imported at its first
-use: `import fgrl` itself loads nothing else.
+Authors of components import from here, too: `from fgrl import Reward, Rollout, register`. Everything is imported at
+its first use: `import fgrl` itself loads nothing else.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ _NAMES = {
         "stated"
     ),
     "library": (
-        "FinishedRun FinishedStage Generated Policy ScoredText TokenSpan compare curves elo frontier load open_run plan "
-        "register run score table validate"
+        "FinishedRun FinishedStage FinishedSweep Generated Inspected NewRecipe Policy ScoredText TokenSpan "
+        "WrittenReport catalog check clean compare curves describe doctor elo export frontier init inspect load "
+        "open_run plan register run schema score sweep table validate write_report"
     ),
     "modules.group_relative": "GroupRelative",
     "modules.references": "ReferencedAlgorithm",

@@ -14,9 +14,9 @@ from fgrl.errors import UsageError
 from fgrl.files import is_file
 from fgrl.report.text_tables import columns
 
+library = lazy.load("fgrl.library")
 problems = lazy.load("fgrl.registry.problems")
 recipes = lazy.load("fgrl.recipe")
-schemas = lazy.load("fgrl.recipe.schema")
 registry = lazy.load("fgrl.registry")
 
 LIST = """
@@ -72,14 +72,7 @@ def list_(
 ) -> None:
     """List the kinds of component and the components of each."""
     know(imports)
-    chosen = (
-        {kind: registry.names(kind)} if kind is not None else {name: registry.names(name) for name in registry.kinds()}
-    )
-    catalog = {
-        each: [{"name": name, "about": registry.about(each, name)} for name in names] for each, names in chosen.items()
-    }
-    for each, components in catalog.items():
-        components += [{"name": name, "about": f"not available: {why}"} for name, why in registry.absent(each).items()]
+    catalog = library.catalog(kind)
     if as_json:
         emit(catalog)
         return
@@ -210,5 +203,4 @@ def _show_recipe(path: Path, context: typer.Context, as_json: bool) -> None:
 
 def schema() -> None:
     """Print the JSON Schema of a recipe, for editors."""
-    know(None)
-    emit(schemas.schema())
+    emit(library.schema())

@@ -11,7 +11,6 @@ from fgrl import lazy
 from fgrl.cli.checking import size
 from fgrl.cli.runs import FolderOfRuns, root_of
 from fgrl.cli.shared import RUNS, AsJson, WrongWord, echo, emit
-from fgrl.errors import UsageError
 from fgrl.report.text_tables import columns
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from fgrl.pipeline.cleaning import Deletions
 cleanings = lazy.load("fgrl.pipeline.cleaning")
-folders = lazy.load("fgrl.runs.folders")
+library = lazy.load("fgrl.library")
 
 EXAMPLES = """
 \b
@@ -62,32 +61,31 @@ def clean(
     """Delete runs, stages and checkpoints that are not needed any more. Shows them first."""
     root, own = root_of(folder)
     recipes = [*own, *(recipe or [])]
-    if older_than is None and not (recipes or unreferenced or checkpoints):
-        raise UsageError(
-            "nothing was selected: give --older-than, --recipe, --unreferenced or --checkpoints (`fgrl runs` lists the runs)"
-        )
-    wanted = cleanings.Wanted(_age(older_than), recipes, unreferenced, checkpoints)
-    runs = folders.Runs(root)
-    chosen = cleanings.deletions(runs, wanted)
-    problems: list[str] = []
+    chosen = library.clean(
+        root, older_than=_age(older_than), recipes=recipes, unreferenced=unreferenced, checkpoints=checkpoints,
+        delete=yes if as_json else lambda chosen: _agreed(chosen, yes),
+    )  # fmt: skip
     if as_json:
-        freed = cleanings.delete(runs, chosen, problems.append) if yes else 0
-        emit({**chosen.as_json(), "deleted": yes, "freed": freed, "problems": problems})
+        emit({**chosen.as_json(), "deleted": yes, "freed": chosen.freed or 0, "problems": chosen.problems})
         return
-    _show(chosen)
-    if not chosen.items:
-        return
-    if not yes:
-        if not sys.stdin.isatty():
-            echo("nothing was deleted: give --yes to delete them")
-            return
-        if not typer.confirm("Delete them?"):
-            echo("nothing was deleted")
-            return
-    freed = cleanings.delete(runs, chosen, problems.append)
-    for problem in problems:
+    for problem in chosen.problems:
         echo(problem, err=True)
-    echo(f"deleted: {size(freed)}")
+    if chosen.freed is not None:
+        echo(f"deleted: {size(chosen.freed)}")
+
+
+def _agreed(chosen: Deletions, yes: bool) -> bool:
+    """Show what would be deleted. Return True if it is to be."""
+    _show(chosen)
+    if not chosen.items or yes:
+        return bool(chosen.items)
+    if not sys.stdin.isatty():
+        echo("nothing was deleted: give --yes to delete them")
+        return False
+    agreed = typer.confirm("Delete them?")
+    if not agreed:
+        echo("nothing was deleted")
+    return agreed
 
 
 def _age(text: str | None) -> timedelta | None:

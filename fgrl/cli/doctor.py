@@ -11,9 +11,7 @@ from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, as_text, echo, emit
 from fgrl.report.text_tables import columns
 
-folders = lazy.load("fgrl.runs.folders")
-machine = lazy.load("fgrl.pipeline.machine")
-verification = lazy.load("fgrl.pipeline.verification")
+library = lazy.load("fgrl.library")
 
 EXAMPLES = """
 \b
@@ -37,7 +35,7 @@ def doctor(
 
     With RUNS: compare the products of its stages with their checksums. Exit code 1 when something is broken.
     """
-    examined = machine.examine(runs) if check is None else verification.verify(folders.Runs(check))
+    examined = library.doctor(check, runs=runs)
     problems = examined["problems"]
     if as_json:
         emit(examined)

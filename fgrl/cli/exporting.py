@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,12 +10,7 @@ import typer
 from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, echo, emit, overrides
 
-console = lazy.load("fgrl.console")
-exporting = lazy.load("fgrl.publishing.exporting")
-libraries = lazy.load("fgrl.pipeline.libraries")
-provenance = lazy.load("fgrl.publishing.provenance")
-pushing = lazy.load("fgrl.publishing.pushing")
-words = lazy.load("fgrl.recipe.words")
+library = lazy.load("fgrl.library")
 
 EXAMPLES = """
 \b
@@ -76,26 +70,11 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write a trained model as a folder that loads without fgrl: weights, tokenizer, model card. --push uploads it."""
-    if public and push is None:
-        raise typer.BadParameter("goes with --push", param_hint="--public")
-    progress = console.Console()
-    exporting.check_target(folder, force=force)
-    model = words.model(source, runs, overrides(context.args, context), stage)
-    api = None if push is None else pushing.check(push, public=public)
-    options = exporting.Options(
-        merge=merge, dtype=dtype, base=base, license=license, force=force, name=push and push.rpartition("/")[2]
-    )
-    progress.say(f"exporting {model.name}" + (f" of step {model.step}" if model.step is not None else ""))
-    history = provenance.read(model.place, step=model.step, about=model.about)
-    with libraries.diverted(Path(os.devnull), verbose=False):
-        exported = exporting.export(model.model, folder, history, options, progress.say)
-    progress.say(f"{exported.form} ({exported.dtype}), loads with {exported.loads}: {exported.check.in_words()}")
-    url = None
-    if push is not None:
-        progress.say(f"uploading to {push} ({'public' if public else 'private'})")
-        message = f"{model.name} ({history.stage.key})" if history.stage else model.name
-        url = pushing.push(folder, push, public=public, api=api, message=f"Export of {message}")
+    exported = library.export(
+        source, folder, overrides(context.args, context), stage=stage, merge=merge, dtype=dtype, base=base,
+        license=license, push=push, public=public, force=force, runs=runs,
+    )  # fmt: skip
     if as_json:
-        emit(exported.as_json() | {"pushed": url})
+        emit(exported.as_json() | {"pushed": exported.pushed})
     else:
-        echo(str(folder) if url is None else f"{folder}\n{url}")
+        echo(str(folder) if exported.pushed is None else f"{folder}\n{exported.pushed}")

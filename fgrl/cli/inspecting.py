@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fgrl import lazy
 from fgrl.cli import completion
 from fgrl.cli.shared import RUNS, AsJson, Limit, RecipeFile, RunsFolder, SetValues, emit, load
-from fgrl.errors import UsageError
 
-if TYPE_CHECKING:
-    from fgrl.pipeline.planning import Plan, Planned
-console = lazy.load("fgrl.console")
-kinds = lazy.load("fgrl.kinds")
-pipeline = lazy.load("fgrl.pipeline")
-registry = lazy.load("fgrl.registry")
-stage_run = lazy.load("fgrl.pipeline.run")
+library = lazy.load("fgrl.library")
 terminal = lazy.load("fgrl.report.terminal")
 
 EXAMPLES = """
@@ -46,43 +39,9 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show a few samples as the model sees them: tokens, masks, segments, rewards. Overrides may follow the recipe."""
-    progress = console.Console()
-    samples: list[dict[str, Any]] = []
-    with console.listening(progress):
-        progress.enter("loading")
-        plan = pipeline.plan(load(recipe, context.args, context), runs, limit=limit)
-        chosen = _inspectable(plan, stage)
-        with stage_run.scratch_run(chosen.name, **plan.surroundings(chosen), console=progress, limit=limit) as run:
-            run.cache.mkdir(parents=True, exist_ok=True)
-            progress.say(f"{plan.name}: stage {chosen.name} ({chosen.component}): loading")
-            run.seed_libraries()
-            inspectable: Any = chosen.stage
-            for shown, sample in enumerate(inspectable.inspect(run, count)):
-                if shown == count:
-                    break
-                if as_json:
-                    samples.append(sample.as_json())
-                else:
-                    terminal.print_tokens([sample])
+    found = library.inspect(
+        load(recipe, context.args, context), stage=stage, count=count, runs=runs, limit=limit,
+        show=lambda sample: None if as_json else terminal.print_tokens([sample]),
+    )  # fmt: skip
     if as_json:
-        emit({"stage": chosen.name, "samples": samples})
-
-
-def _inspectable(plan: Plan, name: str | None) -> Planned:
-    able = [stage for stage in plan.stages if isinstance(stage.stage, kinds.Inspectable)]
-    if name is None:
-        if not able:
-            raise UsageError("no stage of this recipe shows samples")
-        name = next((stage.name for stage in able if not _missing(plan, stage)), able[0].name)
-    if name not in [stage.name for stage in plan.stages]:
-        raise UsageError(registry.unknown("stage", name, [stage.name for stage in plan.stages]))
-    if plan[name] not in able:
-        raise UsageError(f"stage {name} has no samples to show; these have: {', '.join(stage.name for stage in able)}")
-    if missing := _missing(plan, plan[name]):
-        commands = " ".join(f"--only {upstream}" for upstream in missing)
-        raise UsageError(f"stage {name} needs {', '.join(missing)} first: fgrl run {plan.recipe.address} {commands}")
-    return plan[name]
-
-
-def _missing(plan: Plan, stage: Planned) -> list[str]:
-    return [name for name in stage.upstream if not plan[name].cached]
+        emit({"stage": found.stage, "samples": [sample.as_json() for sample in found.samples]})

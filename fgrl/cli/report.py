@@ -10,10 +10,7 @@ import typer
 from fgrl import lazy
 from fgrl.cli.shared import RUNS, AsJson, RunsFolder, Seeds, SetValues, echo, emit, existing, overrides, seed_list
 
-page = lazy.load("fgrl.report")
-sweep_page = lazy.load("fgrl.report.sweep_page")
-concluding = lazy.load("fgrl.results.concluding")
-meanings = lazy.load("fgrl.recipe.words")
+library = lazy.load("fgrl.library")
 
 EXAMPLES = """
 \b
@@ -42,19 +39,17 @@ def report(
     """Regenerate report.html of a recipe's newest run, and print its path (stdout) and the conclusions of its first
     screen (stderr). Overrides may follow the recipe.
     """
-    if (recipe / "sweep.json").is_file():
-        index = str(sweep_page.write(recipe))
-        emit({"report": index, "folder": str(recipe)}) if as_json else echo(index)
-        return
     words = overrides(context.args, context)
-    folders = meanings.newest_runs(existing(recipe), runs, words, seed_list(seeds, words))
-    verdict = [concluding.renew(folder) for folder in folders]
-    written = [{"report": str(page.write(folder)), "folder": str(folder)} for folder in folders]
+    written = library.write_report(existing(recipe), words, seeds=seed_list(seeds, words), runs=runs)
     if as_json:
-        each = [{**paths, "verdict": own.as_json()} for paths, own in zip(written, verdict, strict=True)]
+        each = [
+            {"report": str(one.report), "folder": str(one.folder)}
+            | ({} if one.conclusions is None else {"verdict": one.conclusions.as_json()})
+            for one in written
+        ]
         emit(each[0] if len(each) == 1 else {"reports": each})
-    else:
-        for paths, own in zip(written, verdict, strict=True):
-            echo(paths["report"])
-            for line in own.lines():
-                echo(line, err=True)
+        return
+    for one in written:
+        echo(str(one.report))
+        for line in [] if one.conclusions is None else one.conclusions.lines():
+            echo(line, err=True)

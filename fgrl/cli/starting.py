@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import AsJson, WrongWord, echo, emit
+from fgrl.cli.shared import AsJson, echo, emit
 from fgrl.errors import UsageError
 
-files = lazy.load("fgrl.files")
-kinds = lazy.load("fgrl.kinds")
-libraries = lazy.load("fgrl.pipeline.libraries")
-recipes = lazy.load("fgrl.recipe")
-registry = lazy.load("fgrl.registry")
-shipped = lazy.load("fgrl.recipe.shipped")
-starting = lazy.load("fgrl.starting")
+library = lazy.load("fgrl.library")
 
 KINDS = ("sft", "dpo", "ppo", "grpo", "reward_model", "segment_ppo", "rtt", "critic", "chains")
 EXAMPLES = """
@@ -80,39 +73,21 @@ def init(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write a first recipe for your rows and your model, with its assumptions as comments."""
-    if kind not in KINDS:
-        raise WrongWord(registry.unknown("kind", kind, KINDS), param_hint="KIND")
-    if reward is not None and kind not in ("ppo", "grpo"):
-        raise UsageError(f"--reward goes with ppo and grpo; {kind} learns from the rows alone")
-    if files.exists(output) and not force:
-        raise UsageError(
-            f"{output} is already there; nothing was written (choose another --out, or overwrite it with --force)"
-        )
-    if not files.is_folder(output.parent):
-        raise UsageError(f"--out {output}: no such folder: {output.parent}")
-    recipes.know_components()
-    request = starting.Request(
-        kind, data, model, output, reward, system, chat_template, gpu, max_prompt_tokens, max_tokens, max_new_tokens, _pairs(columns)
+    made = library.init(
+        kind, data, model, output, reward=reward, columns=_pairs(columns), system=system, chat_template=chat_template,
+        gpu=gpu, max_prompt_tokens=max_prompt_tokens, max_tokens=max_tokens, max_new_tokens=max_new_tokens, force=force,
     )  # fmt: skip
-    with libraries.diverted(Path(os.devnull), verbose=False):
-        draft = starting.draft(request)
-    copied = [output.parent / name for name in draft.prompts if not files.exists(output.parent / name)]
-    written = {output: draft.text, **draft.files, **{path: shipped.prompt(path.name) for path in copied}}
-    for path, text in written.items():
-        files.write_text(path, text)
-    recipe = recipes.load(output)
-    stages, graph = recipe.stages, recipe.graph()
     if as_json:
-        emit({"files": [str(path) for path in written], "stages": list(stages), "assumptions": draft.assumptions})
+        emit({"files": list(map(str, made.files)), "stages": made.stages, "assumptions": made.assumptions})
         return
-    for line in draft.assumptions:
+    for line in made.assumptions:
         echo(f"- {line}")
-    for path in draft.files:
+    for path in made.placeholders:
         echo(f"{path}: a placeholder reward and a placeholder goal; replace them by your own")
-    for path in copied:
+    for path in made.prompts:
         echo(f"{path}: a prompt that the recipe names; change it as you like")
-    echo(f"{output}: a recipe with the stages {', '.join(stages)}\n")
-    if any(isinstance(stage, kinds.Inspectable) and not graph[name] for name, stage in stages.items()):
+    echo(f"{output}: a recipe with the stages {', '.join(made.stages)}\n")
+    if made.shows_rows:
         echo(f"fgrl inspect {output}    shows rows as the model sees them")
     echo(f"fgrl plan {output}       what would run\nfgrl run {output}        runs it")
 

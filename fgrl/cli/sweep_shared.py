@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fgrl import lazy
-from fgrl.cli.shared import RUNS, echo, emit, existing
-from fgrl.errors import DONE, UsageError
+from fgrl.cli.shared import echo, emit, existing
+from fgrl.errors import DONE
 from fgrl.report.text_tables import columns
 from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from fgrl.pipeline.sweep_points import Cost, Needs, Sweep
-    from fgrl.recipe.sweeps import SweepFile
     from fgrl.results.sweep_records import SweepRecord
 console = lazy.load("fgrl.console")
 estimates = lazy.load("fgrl.results.estimates")
@@ -32,6 +31,7 @@ search = lazy.load("fgrl.pipeline.sweep_search")
 records = lazy.load("fgrl.results.sweep_records")
 sweep_files = lazy.load("fgrl.recipe.sweeps")
 sweeping = lazy.load("fgrl.pipeline.sweeping")
+sweeps = lazy.load("fgrl.library.sweeps")
 
 
 def quick(recipe: Path, texts: Sequence[str], options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> None:
@@ -48,7 +48,8 @@ def quick(recipe: Path, texts: Sequence[str], options: Mapping[str, Any], *, as_
     if definition is None:
         return
     fixed = [text for text in texts if text.partition("=")[0] not in definition.parameters]
-    made = made_of(definition, options, fixed, runs=options["runs"], wandb=options["wandb"], mlflow=options["mlflow"])
+    own = {name: options[name] for name in ("runs", "wandb", "mlflow")}
+    made = sweeps.of_definition(definition, {**options, "recipe": existing(recipe)}, fixed, **own)
     run_sweep(made, None, 1, None, dry_run=options["dry_run"], as_json=as_json, quiet=quiet)
     raise typer.Exit
 
@@ -57,17 +58,12 @@ def run_sweep(
     made: Sweep, number: int | None, jobs: int, threads: int | None, *, dry_run: bool, as_json: bool, quiet: bool
 ) -> None:
     """Run a sweep, print its table and leave with its exit code; dry_run: print what would run."""
-    asked = search.Search(made.file, made.seed, number)
-    record = sweeping.begin(made, ["fgrl", *sys.argv[1:]], threads, default_threads())
+    command = ["fgrl", *sys.argv[1:]]
     if dry_run:
-        _print_dry_run(made, asked, record, as_json)
+        record = sweeping.begin(made, command, threads, sweeps.default_threads())
+        _print_dry_run(made, search.Search(made.file, made.seed, number), record, as_json)
         return
-    devices = _devices() if jobs > 1 else []
-    progress = console.Console(quiet=quiet)
-    progress.say(
-        f"{made.id}: {quantity(asked.count, 'point')}, {jobs} at a time, {quantity(record.threads, 'thread')} each"
-    )
-    done = sweeping.Sweeping(made, record, asked, jobs=jobs, devices=devices, console=progress).run()
+    done = sweeps.run(made, command, number, jobs, threads, console.Console(quiet=quiet)).record
     if as_json:
         emit({**done.model_dump(mode="json"), "folder": str(made.folder), "index": str(made.folder / records.INDEX)})
     else:
@@ -98,52 +94,6 @@ def sweep_text(record: SweepRecord, made: Sweep) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-def made_of(
-    definition: SweepFile,
-    options: Mapping[str, Any],
-    texts: Sequence[str],
-    *,
-    path: str = "",
-    runs: Path | None = None,
-    seed: int = 0,
-    wandb: str | None = None,
-    mlflow: str | None = None,
-) -> Sweep:
-    """Return a sweep. options: those of the `fgrl run` that runs a point. path: the sweep file. Raises `UsageError`."""
-    for name, option in (("only", "--only"), ("start", "--from")):
-        if options.get(name):
-            raise UsageError(f"{option} is for single runs: a sweep runs all stages of its points")
-    tensorboard = options["tensorboard_dir"]
-    made: Sweep = points.Sweep(
-        definition,
-        str(existing(options["recipe"])),
-        tuple(texts),
-        path=path,
-        machines=None if options.get("machines") is None else str(options["machines"]),
-        limit=options["limit"],
-        wandb=wandb,
-        mlflow=mlflow,
-        tensorboard=str(tensorboard) if tensorboard is not None else "" if options["tensorboard"] else None,
-        runs=runs if runs is not None else options.get("runs") or RUNS,
-        seed=seed,
-    )
-    made.refuse_secrets()
-    return made
-
-
-def default_threads() -> int:
-    """Return the threads of each point where nobody says: they must not depend on how many run at a time."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdigit() and int(given) > 0 else max(1, machine.cores() // 4)
-
-
-def _devices() -> list[str]:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [device for device in visible.split(",") if device.strip() not in ("", "-1")]
-    return [str(place) for place in range(len(machine.gpus()))]
 
 
 def planned(made: Sweep, asked: Any, record: SweepRecord, cost: Cost | None = None) -> Needs:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fgrl import lazy
-from fgrl.cli import running
-from fgrl.cli.completion import RecipeCommand
-from fgrl.cli.shared import WITH_OVERRIDES, AsJson, MLflowExperiment, WandbProject, WrongWord, echo, overrides
-from fgrl.cli.sweep_shared import default_threads, made_of, planned, run_sweep
+from fgrl.cli.shared import AsJson, MLflowExperiment, WandbProject, WrongWord, echo
+from fgrl.cli.sweep_shared import planned, run_sweep
 from fgrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +22,7 @@ points = lazy.load("fgrl.pipeline.sweep_points")
 search = lazy.load("fgrl.pipeline.sweep_search")
 sweep_files = lazy.load("fgrl.recipe.sweeps")
 sweeping = lazy.load("fgrl.pipeline.sweeping")
+sweeps = lazy.load("fgrl.library.sweeps")
 workers = lazy.load("fgrl.pipeline.sweep_worker")
 
 EXAMPLES = """
@@ -83,24 +81,13 @@ def sweep(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
 ) -> None:
     """Run the points of a sweep file: every combination, random draws, or Bayesian search."""
-    definition = sweep_files.read_sweep(file)
+    made = sweeps.of_file(file, runs=runs, seed=seed, wandb=wandb, mlflow=mlflow)
     for note in sweep_files.texts_for_wandb(file):
         echo(f"note: {note}", err=True)
-    options, texts = _of_command(definition.words())
-    made = made_of(definition, options, texts, path=str(file), runs=runs, seed=seed, wandb=wandb, mlflow=mlflow)
     if slurm or point is not None or shared is not None:
         _of_array(made, number, threads, slurm=slurm, dry_run=dry_run, point=point, shared=shared)
         return
     run_sweep(made, number, jobs, threads, dry_run=dry_run, as_json=as_json, quiet=quiet)
-
-
-def _of_command(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the options of a command of `fgrl run`, and its overrides. Raises `WrongWord`."""
-    app = typer.Typer(add_completion=False)
-    app.command(cls=RecipeCommand, context_settings=WITH_OVERRIDES)(running.run)
-    command: Any = typer.main.get_command(app)
-    context = command.make_context("fgrl run", list(words))
-    return context.params, overrides(context.args, context)
 
 
 # -- several machines --------------------------------------------------------------------------------------------------
@@ -123,7 +110,7 @@ def _of_array(
             "W&B agents"
         )
     asked = search.Search(made.file, made.seed, number)
-    record = sweeping.begin(made, ["fgrl", *sys.argv[1:]], threads, default_threads())
+    record = sweeping.begin(made, ["fgrl", *sys.argv[1:]], threads, sweeps.default_threads())
     record.points = []
     needs = planned(made, asked, record)
     groups = list(

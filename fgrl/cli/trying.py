@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fgrl import lazy
 from fgrl.cli.shared import AsJson, SetValues, echo, emit, overrides
-from fgrl.errors import UsageError
 
-console = lazy.load("fgrl.console")
-registry = lazy.load("fgrl.registry")
-trial = lazy.load("fgrl.pipeline.trial")
+if TYPE_CHECKING:
+    from fgrl.pipeline.trial import Finding
+library = lazy.load("fgrl.library")
 
 EXAMPLES = """
 \b
@@ -38,20 +35,14 @@ def check(
     """Try the rewards and algorithms of a Python file in small trainings. Overrides of the trial's recipe may
     follow.
     """
-    tried = {registry.name_of(cls)[1]: cls for cls in trial.tried_components(file)}
-    if name is not None and name not in tried:
-        raise UsageError(registry.unknown("component", name, sorted(tried)))
     rows = []
-    silent = console.Console(quiet=True, stream=io.StringIO())  # the error of a training is raised, too
-    for called, cls in tried.items():
-        if name not in (None, called):
-            continue
-        with tempfile.TemporaryDirectory(prefix="fgrl-check-") as folder:
-            recipe = trial.write_recipe(cls, file, Path(folder))
-            for found in trial.findings(recipe, overrides(context.args, context), silent):
-                rows.append({"component": called, "held": found.held, "finding": found.text})
-                if not as_json:
-                    echo(f"{called}: {'ok' if found.held else 'DIFFERS'}: {found.text}")
+
+    def show(component: str, found: Finding) -> None:
+        rows.append({"component": component, "held": found.held, "finding": found.text})
+        if not as_json:
+            echo(f"{component}: {'ok' if found.held else 'DIFFERS'}: {found.text}")
+
+    library.check(file, overrides(context.args, context), name=name, show=show)
     if as_json:
         emit({"findings": rows})
     if not all(row["held"] for row in rows):

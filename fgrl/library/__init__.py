@@ -11,21 +11,53 @@ from typing import TYPE_CHECKING
 from fgrl import lazy
 
 if TYPE_CHECKING:
+    from fgrl.library.actions import (
+        Inspected,
+        NewRecipe,
+        WrittenReport,
+        catalog,
+        check,
+        clean,
+        describe,
+        doctor,
+        export,
+        init,
+        inspect,
+        schema,
+        write_report,
+    )
     from fgrl.library.finished_runs import FinishedRun, FinishedStage, open_run
     from fgrl.library.loading import load, score
     from fgrl.library.numbers import compare, curves, elo, frontier, table
     from fgrl.library.policies import Generated, Policy
     from fgrl.library.running import plan, register, run, validate
     from fgrl.library.scored_texts import ScoredText, TokenSpan
+    from fgrl.library.sweeps import FinishedSweep, sweep
 
 __getattr__, __dir__ = lazy.attributes(
     __name__,
     {
+        "actions": [
+            "Inspected",
+            "NewRecipe",
+            "WrittenReport",
+            "catalog",
+            "check",
+            "clean",
+            "describe",
+            "doctor",
+            "export",
+            "init",
+            "inspect",
+            "schema",
+            "write_report",
+        ],
         "finished_runs": ["FinishedRun", "FinishedStage", "open_run"],
         "loading": ["load", "score"],
         "numbers": ["compare", "curves", "elo", "frontier", "table"],
         "policies": ["Generated", "Policy"],
         "running": ["plan", "register", "run", "validate"],
         "scored_texts": ["ScoredText", "TokenSpan"],
+        "sweeps": ["FinishedSweep", "sweep"],
     },
 )

@@ -40,10 +40,12 @@ def load_recipe(source: Path | str, texts: Sequence[str] = ()) -> recipe.Recipe:
         raise
 
 
-def override_texts(overrides: Overrides | None, seed: int | None = None) -> list[str]:
-    """`a.b=value` for each override, the value as JSON, which is YAML. Raises `UsageError` for a value that has no such
-    form.
+def override_texts(overrides: Overrides | Sequence[str] | None, seed: int | None = None) -> list[str]:
+    """`a.b=value` for each override, the value as JSON, which is YAML; texts that are written like this already stay.
+    Raises `UsageError` for a value that has no such form.
     """
+    if isinstance(overrides, Sequence):
+        return list(overrides)
     values = dict(overrides or {})
     if seed is not None:
         if "seed" in values:

@@ -73,6 +73,10 @@ class Deletions:
     items: list[Deletion] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     """Reasons for which something that was asked for stays."""
+    freed: int | None = None
+    """Bytes, once it is deleted."""
+    problems: list[str] = field(default_factory=list)
+    """What could not be deleted."""
 
     @property
     def bytes(self) -> int:

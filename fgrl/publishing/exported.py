@@ -28,6 +28,8 @@ class Exported:
     check: Agreement
     quantized: bool
     """True if it was trained on a base of 4 bits."""
+    pushed: str | None = None
+    """Its address on the hub, after an upload."""
 
     def as_json(self) -> dict[str, Any]:
         return {

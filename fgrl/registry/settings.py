@@ -113,8 +113,8 @@ class Settings(BaseModel):
     )
 
     def behind(self) -> list[str]:
-        """Return what counts for cache keys besides the fields and the contents of the files that they name: the function
-        that is taken from a file, and the contents of files that a named file refers to.
+        """Return what counts for cache keys besides the fields and the contents of the files that they name: the
+        function that is taken from a file, and the contents of files that a named file refers to.
         """
         return []
 
@@ -140,8 +140,8 @@ class Component(Settings):
     """Settings with behaviour, which a recipe picks by name. Constructing one is cheap."""
 
     version: ClassVar[int] = 1
-    """Raise it when the same settings begin to give other results, also when a default changes, of a field of this class or
-    of a group of settings in it: cached stages are then done anew."""
+    """Raise it when the same settings begin to give other results, also when a default changes, of a field of this class
+    or of a group of settings in it: cached stages are then done anew."""
 
     _run: Any = PrivateAttr(None)
     """The running stage, from `setup` on; for a reader in a plan, the `fgrl.kinds.Peek`."""

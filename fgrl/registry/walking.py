@@ -53,8 +53,8 @@ def dump(component: Settings, *, for_key: bool = False, given: bool = False) -> 
     """Return a component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field,
     also those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out.
 
-    for_key: without the fields, here and in all nested settings, that have their default, however it was given; a default
-    component counts only where its version was raised. With `Settings.behind`.
+    for_key: without the fields, here and in all nested settings, that have their default, however it was given; a
+    default component counts only where its version was raised. With `Settings.behind`.
     given: without the fields, here and in all nested settings, that were left at their default.
     """
     data: dict[str, Any] = {}

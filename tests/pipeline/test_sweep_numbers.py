@@ -10,11 +10,9 @@ import pytest
 from fake_runs import fake_run, ruined_run
 from pipeline_helpers import fgrl_here
 
-from fgrl.cli.sweep_shared import made_of
-from fgrl.cli.sweeping import _of_command
 from fgrl.evaluation.comparison import means_by_name
+from fgrl.library.sweeps import of_file
 from fgrl.pipeline.sweep_points import check_metric
-from fgrl.recipe.sweeps import read_sweep
 from fgrl.report.sweep_page import lead_lines
 from fgrl.results.evaluations import read_evaluation
 from fgrl.results.sweep_records import PointRecord, SweepRecord, main_number, numbers_of, read_sweep_record
@@ -170,6 +168,4 @@ def test_trackers_get_the_same_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", sorted(Path(__file__).parents[2].glob("sweeps/*.yaml")), ids=lambda file: file.stem)
 def test_the_shipped_sweeps_name_numbers_of_their_recipes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parents[1])
-    definition = read_sweep(file)
-    options, texts = _of_command(definition.words())
-    check_metric(made_of(definition, options, texts, path=str(file)))
+    check_metric(of_file(file))

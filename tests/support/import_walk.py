@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
-    ["__main__"], ["cli", "library"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results", "starting"],
+    ["__main__"], ["cli"], ["library"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results", "starting"],
     ["runs"], ["modules"], ["evaluation"], ["data"], ["serving"], ["rollouts"], ["feedback"], ["llm"], ["rules"], ["quotes", "templates"], ["models"],
     ["kinds"], ["sandbox", "specs", "functions"], ["types"], ["registry"], ["ops"], ["files", "foreign", "mergeable", "native", "references", "seeds", "similar_stretch"],
     ["errors"], ["console"], ["sanitizing"], ["lazy", "ranks", "stops", "visible"],

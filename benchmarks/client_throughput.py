@@ -21,7 +21,7 @@ from pathlib import Path
 import openai
 
 from fgrl.components.clients.openai import OpenAI
-from fgrl.pipeline.run import Run
+from fgrl.experiments.pipeline.run import Run
 from fgrl.types import Message, Request
 
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"

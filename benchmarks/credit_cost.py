@@ -27,11 +27,11 @@ from shared.iterations import NO_CHANGE, parse, train_iteration
 from shared.tables import aligned
 
 from fgrl import models
+from fgrl.experiments.pipeline.run import Run
+from fgrl.experiments.recipe import load
 from fgrl.kinds import RewardWrapper
-from fgrl.modules.online import OnlineRounds
-from fgrl.pipeline.run import Run
-from fgrl.recipe import load
 from fgrl.registry import register
+from fgrl.training.online import OnlineRounds
 from fgrl.types import Rewards, Rollout
 
 RECIPES = Path(__file__).resolve().parents[1] / "examples" / "credit"

@@ -34,15 +34,16 @@ from pydantic import PrivateAttr
 from shared.iterations import NO_CHANGE, parse, train_iteration
 from shared.tables import aligned
 
-from fgrl import models, recipe
+from fgrl import models
 from fgrl.components.clients.local import Local
 from fgrl.components.clients.local import _Prompt as Prompted
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline.run import Run
 from fgrl.kinds import default_engine
-from fgrl.modules.online import OnlineRounds
-from fgrl.modules.trainer import OnlineSettings
-from fgrl.pipeline.run import Run
+from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.registry import build
-from fgrl.specs import LoraSpec, ModelSpec, Sampling
+from fgrl.training.online import OnlineRounds
+from fgrl.training.trainer import OnlineSettings
 from fgrl.types import Completion, Sample
 
 BASE = "smollm2-135m-instruct"

@@ -142,12 +142,12 @@ def same_adapter(model: Any) -> None:
 def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     from fgrl import models
     from fgrl.components.algorithms.dpo import DPO
-    from fgrl.modules.offline import OfflineRounds, UnitBatches
-    from fgrl.modules.steps import Step
-    from fgrl.modules.trainer import OfflineSettings
-    from fgrl.modules.training_module import TrainingModule
-    from fgrl.pipeline.run import Run
-    from fgrl.specs import LoraSpec, ModelSpec
+    from fgrl.experiments.pipeline.run import Run
+    from fgrl.kinds.specs import LoraSpec, ModelSpec
+    from fgrl.training.offline import OfflineRounds, UnitBatches
+    from fgrl.training.steps import Step
+    from fgrl.training.trainer import OfflineSettings
+    from fgrl.training.training_module import TrainingModule
 
     class Rounds(OfflineRounds):
         """A round is a step, which waits until it is asked for and begins with the reference's pass over its own pairs."""
@@ -208,8 +208,8 @@ def train_trl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import DPOConfig, DPOTrainer
 
+    from fgrl.kinds.specs import ModelSpec
     from fgrl.models import sources
-    from fgrl.specs import ModelSpec
 
     class InTurn(TrainerCallback):
         def on_step_begin(self, *_args: Any, **_options: Any) -> None:

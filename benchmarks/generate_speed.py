@@ -18,8 +18,8 @@ import torch
 
 from fgrl import models, rollouts
 from fgrl.components.engines.hf import HF
+from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.rollouts import encode_prompt, pad
-from fgrl.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.types import Prompt
 
 TOPICS = [

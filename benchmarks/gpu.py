@@ -142,9 +142,9 @@ def made(shape: str, device: str) -> Any:
     """A `LanguageModel` with random weights and a new adapter."""
     import peft
 
+    from fgrl.kinds.specs import ModelSpec
     from fgrl.models.language_model import LanguageModel
     from fgrl.models.sources import Source
-    from fgrl.specs import ModelSpec
 
     if shape not in _LAST:
         _LAST.clear()
@@ -194,8 +194,8 @@ def tokenizer() -> Any:
 
 def draw(model: Any, rows: int, options: argparse.Namespace) -> dict[str, Any]:
     from fgrl.components.engines.hf import HF
+    from fgrl.kinds.specs import Sampling
     from fgrl.rollouts import encode_prompt, sample
-    from fgrl.specs import Sampling
 
     prompt = encode_prompt(model.tokenizer, PROMPT)
     sampling = Sampling(max_new_tokens=options.new, min_new_tokens=options.new, batch_size=rows)
@@ -258,12 +258,12 @@ def grpo(model: Any, options: argparse.Namespace) -> dict[str, Any]:
     """Drawing, the reference's log-probabilities, a reward of almost no cost, and one optimizer step."""
     from fgrl.components.algorithms.grpo import GRPO
     from fgrl.components.engines.hf import HF
+    from fgrl.experiments.pipeline.run import Run
     from fgrl.kinds import Reward
+    from fgrl.kinds.specs import Sampling
     from fgrl.models import ActorCritic
-    from fgrl.modules.online import OnlineRounds
-    from fgrl.modules.trainer import OnlineSettings
-    from fgrl.pipeline.run import Run
-    from fgrl.specs import Sampling
+    from fgrl.training.online import OnlineRounds
+    from fgrl.training.trainer import OnlineSettings
     from fgrl.types import Rewards, Rollout, Sample
 
     class Vowels(Reward):

@@ -181,13 +181,13 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     from fgrl import models
     from fgrl.components.algorithms.grpo import GRPO
     from fgrl.components.engines.hf import HF
+    from fgrl.experiments.pipeline.run import Run
     from fgrl.kinds import DrawRequest, Reward
-    from fgrl.modules.alarms import Alarms
-    from fgrl.modules.online import OnlineRounds
-    from fgrl.modules.trainer import OnlineSettings
-    from fgrl.modules.training_module import TrainingModule
-    from fgrl.pipeline.run import Run
-    from fgrl.specs import LoraSpec, ModelSpec, Sampling
+    from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
+    from fgrl.training.alarms import Alarms
+    from fgrl.training.online import OnlineRounds
+    from fgrl.training.trainer import OnlineSettings
+    from fgrl.training.training_module import TrainingModule
     from fgrl.types import DrawnResponse, Rewards, Rollout, Sample
 
     class Worth(Reward):
@@ -277,8 +277,8 @@ def train_trl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
+    from fgrl.kinds.specs import ModelSpec
     from fgrl.models import sources
-    from fgrl.specs import ModelSpec
 
     class InTurn(TrainerCallback):
         def on_step_begin(self, *_args: Any, **_options: Any) -> None:
@@ -340,8 +340,8 @@ def bounds(options: argparse.Namespace, step: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from fgrl import models
+    from fgrl.kinds.specs import LoraSpec, ModelSpec
     from fgrl.models.chunked import chunk_rows
-    from fgrl.specs import LoraSpec, ModelSpec
 
     def seconds(work: Callable[[], Any], repeats: int = 5) -> float:
         work()

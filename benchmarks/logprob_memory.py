@@ -73,8 +73,8 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     import torch
 
     from fgrl import models
+    from fgrl.kinds.specs import LoraSpec, ModelSpec
     from fgrl.rollouts import pad
-    from fgrl.specs import LoraSpec, ModelSpec
 
     kind, dtype, checkpointing = CASES[options.case]
     lora = LoraSpec(r=16) if kind == "lora" else None

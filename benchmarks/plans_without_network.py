@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fgrl.recipe import load, rows
+from fgrl.experiments.recipe import load, rows
 from fgrl.registry import Problems
 
 ROOT = Path(__file__).resolve().parents[1]

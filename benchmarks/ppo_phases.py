@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
-from fgrl import recipe, rollouts
+from fgrl import rollouts
+from fgrl.experiments import recipe
 from fgrl.kinds import default_engine
+from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.models import load
-from fgrl.specs import LoraSpec, ModelSpec, Sampling
 
 BASE = "smollm2-135m-instruct"
 PROMPT = "Say something about the sea, the wind and the old harbour in one or two short sentences."

@@ -15,7 +15,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-from fgrl.pipeline.log import read_log
+from fgrl.experiments.pipeline.log import read_log
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 

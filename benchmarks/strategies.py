@@ -119,10 +119,10 @@ def train(case: dict[str, Any], folder: Path) -> None:
     """Two optimizer steps; rank 0 writes what is compared."""
     import torch
 
-    from fgrl.modules import weights
-    from fgrl.modules.training_module import TrainingModule
-    from fgrl.pipeline.log import read_log
-    from fgrl.pipeline.run import Run
+    from fgrl.experiments.pipeline.log import read_log
+    from fgrl.experiments.pipeline.run import Run
+    from fgrl.training import weights
+    from fgrl.training.training_module import TrainingModule
 
     class Watched(TrainingModule):
         gradient: dict[str, torch.Tensor] | None = None
@@ -182,11 +182,11 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
     from fgrl.components.algorithms.sft import SFT
     from fgrl.components.engines.hf import HF
     from fgrl.components.segmenters.ngram import NGram
-    from fgrl.modules.alarms import Alarms
-    from fgrl.modules.offline import OfflineRounds
-    from fgrl.modules.online import OnlineRounds
-    from fgrl.modules.trainer import OfflineSettings, OnlineSettings
-    from fgrl.specs import ModelSpec, Sampling
+    from fgrl.kinds.specs import ModelSpec, Sampling
+    from fgrl.training.alarms import Alarms
+    from fgrl.training.offline import OfflineRounds
+    from fgrl.training.online import OnlineRounds
+    from fgrl.training.trainer import OfflineSettings, OnlineSettings
     from fgrl.types import Sample
 
     def load(head: str, seed: int = 0) -> Any:

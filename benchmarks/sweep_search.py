@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fgrl.evaluation.statistics import student
-from fgrl.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping
-from fgrl.recipe.sweeps import EarlyTermination, Parameter
-from fgrl.results.sweep_records import PointRecord
+from fgrl.experiments.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping
+from fgrl.experiments.recipe.sweeps import EarlyTermination, Parameter
+from fgrl.measuring.statistics import student
+from fgrl.runs.results.sweep_records import PointRecord
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from searches import searched, sweep_of

@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
-from fgrl import models, recipe, registry
+from fgrl import models, registry
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline.run import scratch_run
 from fgrl.kinds import DrawRequest
-from fgrl.pipeline.run import scratch_run
+from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.rollouts import encode_prompt
-from fgrl.serving import environment
-from fgrl.specs import LoraSpec, ModelSpec, Sampling
+from fgrl.rollouts.serving import environment
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

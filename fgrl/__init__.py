@@ -18,30 +18,32 @@ import importlib as _importlib
 from typing import TYPE_CHECKING as _CHECKED
 
 if _CHECKED:
-    from fgrl import errors, kinds, lazy, ops, types
-    from fgrl.errors import DataError, FgrlError, Unavailable, UsageError
-    from fgrl.evaluation.answer import Answer
-    from fgrl.evaluation.comparison import Comparison, mean
-    from fgrl.evaluation.statistics import Measured
+    from fgrl import kinds, types
+    from fgrl.base import errors, lazy, ops
+    from fgrl.base.errors import DataError, FgrlError, Unavailable, UsageError
+    from fgrl.experiments.pipeline.run import scratch_run
     from fgrl.feedback.chains import RuleRewriter
+    from fgrl.feedback.rules.rule import Forbids, Requires, Rule, broken_at, kept_at
     from fgrl.kinds import *  # noqa: F403
+    from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
     from fgrl.library import *  # noqa: F403
-    from fgrl.modules.group_relative import GroupRelative
-    from fgrl.modules.references import ReferencedAlgorithm
-    from fgrl.pipeline.run import scratch_run
+    from fgrl.measuring.answer import Answer
+    from fgrl.measuring.comparison import Comparison, mean
+    from fgrl.measuring.statistics import Measured
     from fgrl.registry import File, Folder, FolderOrName, Problems, Settings, Unkeyed, build
     from fgrl.rollouts import score_with, select
-    from fgrl.rules.rule import Forbids, Requires, Rule, broken_at, kept_at
-    from fgrl.specs import LoraSpec, ModelSpec, Sampling
+    from fgrl.training.group_relative import GroupRelative
+    from fgrl.training.references import ReferencedAlgorithm
     from fgrl.types import *  # noqa: F403
 
 __version__ = "0.2.0"
+_MODULES = {"errors": "base.errors", "kinds": "kinds", "lazy": "base.lazy", "ops": "base.ops", "types": "types"}
+"""Modules that are exported, and where they are."""
 _NAMES = {
-    "": "errors kinds lazy ops types",
-    "errors": "DataError FgrlError Unavailable UsageError",
-    "evaluation.answer": "Answer",
-    "evaluation.comparison": "Comparison mean",
-    "evaluation.statistics": "Measured",
+    "base.errors": "DataError FgrlError Unavailable UsageError",
+    "measuring.answer": "Answer",
+    "measuring.comparison": "Comparison mean",
+    "measuring.statistics": "Measured",
     "feedback.chains": "RuleRewriter",
     "kinds": (
         "ANSWER_NEEDS Accelerator Annotator Asker AtMost Auxiliary AuxiliarySettings Better ChainAttempt ChainCase "
@@ -57,13 +59,13 @@ _NAMES = {
         "WrittenReport catalog check clean compare curves describe doctor elo export frontier init inspect load "
         "open_run plan register run schema score sweep table validate write_report"
     ),
-    "modules.group_relative": "GroupRelative",
-    "modules.references": "ReferencedAlgorithm",
-    "pipeline.run": "scratch_run",
+    "training.group_relative": "GroupRelative",
+    "training.references": "ReferencedAlgorithm",
+    "experiments.pipeline.run": "scratch_run",
     "registry": "File Folder FolderOrName Problems Settings Unkeyed build",
     "rollouts": "score_with select",
-    "rules.rule": "Forbids Requires Rule broken_at kept_at",
-    "specs": "LoraSpec ModelSpec Sampling",
+    "feedback.rules.rule": "Forbids Requires Rule broken_at kept_at",
+    "kinds.specs": "LoraSpec ModelSpec Sampling",
     "types": (
         "Advantages Aggregation AlarmRecord Annotation Batch Checkpoint Column Completion Criterion DrawnResponse "
         "Feeling Highlight Marked Mean Message Most Number Pair PairVerdict Pairs Product Prompt Record Ref Report "
@@ -73,14 +75,14 @@ _NAMES = {
 }
 """Names of modules, each with what is exported of it."""
 _ORIGIN = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = ["__version__", *_ORIGIN]
+__all__ = ["__version__", *_MODULES, *_ORIGIN]
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return _importlib.import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _ORIGIN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not _ORIGIN[name]:
-        return _importlib.import_module(f"{__name__}.{name}")
     return getattr(_importlib.import_module(f"{__name__}.{_ORIGIN[name]}"), name)
 
 

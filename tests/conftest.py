@@ -54,7 +54,7 @@ CHAT_TEMPLATE = (
 
 def pytest_configure() -> None:
     """The names of all components are known while tests are collected."""
-    from fgrl.recipe import know_components
+    from fgrl.experiments.recipe import know_components
 
     gc.disable()  # what is imported and collected stays
     know_components()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from doc_blocks import pages
 
-from fgrl import ops
-from fgrl.recipe import rows
+from fgrl.base import ops
+from fgrl.experiments.recipe import rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = pages()

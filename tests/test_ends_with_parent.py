@@ -13,19 +13,19 @@ import pytest
 from patience import HUNG
 from pipeline_helpers import environment, lives
 
-from fgrl import stops
+from fgrl.base import stops
 
 CHILD = """
 import sys, time
 sys.platform = {platform!r}
-from fgrl import stops
+from fgrl.base import stops
 stops.end_with_parent()
 print("lives", flush=True)
 time.sleep(600)
 """
 PARENT = """
 import os, subprocess, sys
-from fgrl import stops
+from fgrl.base import stops
 with stops.children_end_with_us(os.environ):
     child = subprocess.Popen([sys.executable, "-c", {child!r}], stdout=subprocess.PIPE)
 print(child.pid, child.stdout.readline(), stops.PARENT in os.environ, flush=True)
@@ -55,9 +55,7 @@ def test_a_module_in_the_working_folder_takes_no_place_of_pythons(
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     for name in ("token", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
-    child = (
-        "import json, os, token; from fgrl import stops; stops.end_with_parent(); print('PYTHONSAFEPATH' in os.environ)"
-    )
+    child = "import json, os, token; from fgrl.base import stops; stops.end_with_parent(); print('PYTHONSAFEPATH' in os.environ)"
     for command in (["-m", "fgrl", "list", "normalizer"], ["-c", child]):
         ours = environment()
         with stops.children_end_with_us(ours):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fgrl import errors
-from fgrl.cli import running
-from fgrl.cli.shared import fail
-from fgrl.errors import FgrlError, Requires
-from fgrl.pipeline.endings import ending
-from fgrl.recipe.tracking import Wandb
+from fgrl.base import errors
+from fgrl.base.errors import FgrlError, Requires
+from fgrl.commands import running
+from fgrl.commands.shared import fail
+from fgrl.experiments.pipeline.endings import ending
+from fgrl.experiments.recipe.tracking import Wandb
 from fgrl.registry import NotRegistered, Problem, Problems
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +43,9 @@ def subclasses(cls):
 
 def test_every_class_has_a_code():
     ours = {
-        cls for cls in subclasses(FgrlError) - {FgrlError} if cls.__module__ in ("fgrl.errors", "fgrl.registry.names")
+        cls
+        for cls in subclasses(FgrlError) - {FgrlError}
+        if cls.__module__ in ("fgrl.base.errors", "fgrl.registry.names")
     }
     assert ours | {Problems} == set(CODES) | INTERNAL
 

@@ -7,10 +7,12 @@ import json
 
 import pytest
 
-from fgrl import errors, files, recipe, registry, seeds
+from fgrl import registry
+from fgrl.base import errors, files, seeds
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline import keys
 from fgrl.kinds import Reader
 from fgrl.models.digests import digest_of_folder
-from fgrl.pipeline import keys
 
 
 def hidden(folder):

@@ -35,16 +35,22 @@ def test_imports_go_one_way_without_circles_and_the_catalogue_holds_components_a
 
 
 PLANTED = {
-    "an import statement": ("fgrl.rules.sentences", "import fgrl.cli", "rules imports fgrl.cli"),
+    "an import statement": ("fgrl.feedback.rules.sentences", "import fgrl.cli", "feedback.rules imports fgrl.cli"),
     "a from import": ("fgrl.types", "from fgrl.kinds import Stage", "types imports fgrl.kinds"),
-    "a submodule by its package": ("fgrl.models.heads", "from fgrl import modules", "models imports fgrl.modules"),
+    "a submodule by its package": ("fgrl.models.heads", "from fgrl import training", "models imports fgrl.training"),
     "inside a function": ("fgrl.rollouts.rows", "def f():\n    from fgrl.data import hub", "rollouts imports fgrl.data.hub"),
-    "a lazy module": ("fgrl.evaluation.answer", 'x = lazy.load("fgrl.modules.online")', "evaluation imports fgrl.modules.online"),
-    "import_module": ("fgrl.llm.reading", 'importlib.import_module("fgrl.stages")', "llm imports fgrl.stages"),
+    "a lazy module": ("fgrl.measuring.answer", 'x = lazy.load("fgrl.training.online")', "measuring imports fgrl.training.online"),
+    "import_module": (
+        "fgrl.feedback.llm.reading", 'importlib.import_module("fgrl.experiments.stages")', "feedback.llm imports fgrl.experiments.stages",
+    ),
     "a table of names": ("fgrl.registry.names", 'TABLE = {"ppo": "fgrl.components.algorithms.ppo"}', "registry imports fgrl.components.algorithms.ppo"),
-    "a name with an attribute": ("fgrl.ops", 'WHERE = "fgrl.models.load"', "ops imports fgrl.models"),
-    "under TYPE_CHECKING": ("fgrl.specs", "if TYPE_CHECKING:\n    from fgrl.pipeline import Plan", "specs imports fgrl.pipeline"),
-    "a room of the same floor": ("fgrl.quotes", "from fgrl import templates", "quotes imports fgrl.templates"),
+    "a name with an attribute": ("fgrl.base.ops", 'WHERE = "fgrl.models.load"', "base.ops imports fgrl.models"),
+    "under TYPE_CHECKING": (
+        "fgrl.kinds.specs", "if TYPE_CHECKING:\n    from fgrl.experiments.pipeline import Plan", "kinds.specs imports fgrl.experiments.pipeline",
+    ),
+    "a room of the same floor": (
+        "fgrl.feedback.quotes", "from fgrl.feedback import templates", "feedback.quotes imports fgrl.feedback.templates",
+    ),
     "a component that imports a component": (
         "fgrl.components.algorithms.ppo", "from fgrl.components.rewards.rubric import Rubric",
         "a component imports the component fgrl.components.rewards.rubric",
@@ -54,7 +60,7 @@ PLANTED = {
         "a component imports the component fgrl.components.algorithms.grpo",
     ),
     "a file without a component": ("fgrl.components.algorithms.helpers", "X = 1", "registers nothing"),
-    "a circle": ("fgrl.ops", "from fgrl import ops", "imports itself"),
+    "a circle": ("fgrl.base.ops", "from fgrl.base import ops", "imports itself"),
     "a circle in a room": ("fgrl.registry.settings", "from fgrl.registry.walking import walk", "imports itself through"),
     "a name that authors import": ("fgrl.rollouts.rows", "from fgrl import Reward", "imports fgrl.Reward, which belongs to no room"),
     "the command line in fgrl itself": ("fgrl", "from fgrl import cli", "fgrl itself imports fgrl.cli"),
@@ -74,13 +80,13 @@ def test_the_walk_gives_the_line_of_each_import() -> None:
     source = """
 from __future__ import annotations
 import fgrl.cli
-from fgrl import ops, lazy as l
+from fgrl.base import ops, lazy as l
 from fgrl.models import load
 import torch
-X = l.load("fgrl.report"), "fgrl.json", entry_points(group="fgrl.components")
+X = l.load("fgrl.pages.report"), "fgrl.json", entry_points(group="fgrl.components")
 """
     assert sorted(imports(source, MODULES)) == [
-        (3, "fgrl.cli"), (4, "fgrl.lazy"), (4, "fgrl.ops"), (5, "fgrl.models"), (7, "fgrl.report"),
+        (3, "fgrl.cli"), (4, "fgrl.base.lazy"), (4, "fgrl.base.ops"), (5, "fgrl.models"), (7, "fgrl.pages.report"),
     ]  # fmt: skip
 
 
@@ -103,8 +109,8 @@ def loaded_after(code: str, cwd: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["fgrl.cli", "fgrl.components", "fgrl.kinds", "fgrl.stages", "fgrl.recipe", "fgrl.registry", "fgrl.types",
-     "fgrl.specs", "fgrl.ops", "fgrl.pipeline", "fgrl.modules.trainer"],
+    ["fgrl.cli", "fgrl.components", "fgrl.kinds", "fgrl.experiments.stages", "fgrl.experiments.recipe", "fgrl.registry", "fgrl.types",
+     "fgrl.kinds.specs", "fgrl.base.ops", "fgrl.experiments.pipeline", "fgrl.training.trainer"],
 )  # fmt: skip
 def test_importing_loads_nothing_heavy(module: str, tmp_path: Path) -> None:
     assert loaded_after(f"import {module}", tmp_path) == []
@@ -114,8 +120,9 @@ def test_validating_describing_and_walking_sys_modules_load_nothing_heavy(tmp_pa
     recipe = ROOT / "recipes" / "small" / "segment_ppo.yaml"
     code = f"""
 import inspect
-from fgrl import recipe, registry
-from fgrl.recipe import schema
+from fgrl.experiments import recipe
+from fgrl import registry
+from fgrl.experiments.recipe import schema
 loaded = recipe.load({str(recipe)!r})
 for stage in loaded.stages.values():
     registry.dump(stage), list(registry.walk(stage))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fgrl import lazy
+from fgrl.base import lazy
 
 PACKAGE = """
-from fgrl import lazy
+from fgrl.base import lazy
 __getattr__, __dir__ = lazy.attributes(__name__, {"first": ["a", "b"], "second": ["c"]})
 """
 

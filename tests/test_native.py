@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fgrl import native
+from fgrl.base import native
 
 AVX2 = ["sse4_2", "avx", "fma", "f16c", "avx2"]
 AVX512 = [*AVX2, "avx512f", "avx512bw", "avx512vl", "avx512_vnni"]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from quote_texts import texts
 
-from fgrl.quotes import Located, Match, locate, locate_each
+from fgrl.feedback.quotes import Located, Match, locate, locate_each
 
 many = settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -273,7 +273,7 @@ def test_whatever_is_found_is_whole_characters_and_as_like_as_it_says(quote, tex
 
 
 def plain(text: str) -> str:
-    """How a text reads: written apart from `fgrl.quotes`."""
+    """How a text reads: written apart from `fgrl.feedback.quotes`."""
     clusters: list[str | None] = []
     for cluster in regex.findall(r"\X", text):
         letters = regex.sub(r"[\u00ad\u200b\u2060\ufe0e\ufe0f\ufeff]", "", unicodedata.normalize("NFKD", cluster))

@@ -11,9 +11,10 @@ import yaml
 from planted_secrets import MARKS, PLAIN, SETTINGS
 from secret_examples import FORMS, made
 
-from fgrl import registry, sanitizing
-from fgrl.recipe.loading import know_components
-from fgrl.sanitizing import hide, hide_in, names_secret, secrets_in
+from fgrl import registry
+from fgrl.base import sanitizing
+from fgrl.base.sanitizing import hide, hide_in, names_secret, secrets_in
+from fgrl.experiments.recipe.loading import know_components
 
 
 def test_forty_secrets_are_planted() -> None:

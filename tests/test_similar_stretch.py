@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rapidfuzz import fuzz
 
-from fgrl.similar_stretch import most_similar
+from fgrl.feedback.similar_stretch import most_similar
 
 letters = st.text("abc é山", max_size=14)
 

@@ -13,8 +13,8 @@ from patience import HUNG
 from test_imports import HEAVY
 
 SLOW = [*HEAVY, "pydantic", "pydantic_core", "yaml", "jinja2", "markupsafe", "rich", "asyncio", "sqlite3", "filelock", "regex",
-        "http", "email", "multiprocessing", "concurrent", "fgrl.components", "fgrl.kinds", "fgrl.pipeline.planning",
-        "fgrl.recipe.loading", "fgrl.registry.names", "fgrl.stages", "fgrl.types.records"]  # fmt: skip
+        "http", "email", "multiprocessing", "concurrent", "fgrl.components", "fgrl.kinds", "fgrl.experiments.pipeline.planning",
+        "fgrl.experiments.recipe.loading", "fgrl.registry.names", "fgrl.experiments.stages", "fgrl.types.records"]  # fmt: skip
 """Modules that take long to load, beside those that nothing light may load at all."""
 
 HELP = """

@@ -12,31 +12,34 @@ import yaml
 from fault_server import FaultServer
 from import_walk import sources
 
+from fgrl.base.console import Console
+from fgrl.base.visible import HIDDEN, quantity
 from fgrl.cli import main
-from fgrl.cli.shared import show_bug
-from fgrl.console import Console
-from fgrl.pipeline import execute
-from fgrl.recipe import load
+from fgrl.commands.shared import show_bug
+from fgrl.experiments.pipeline import execute
+from fgrl.experiments.recipe import load
 from fgrl.types import Sample, write_jsonl
-from fgrl.visible import HIDDEN, quantity
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\u202ereversed\u2066\r\x9b31m\x08"
 SHOWN = "␛[2J␛]0;owned␇⟨U+202E⟩reversed"
 WRITERS = {"echo", "secho", "print", "print_exc", "print_exception", "write_through"}
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 ALLOWED = {
-    "fgrl.console": {"stderr", "print"},
-    "fgrl.cli.shared": {"echo", "stdout"},
-    "fgrl.report.terminal": {"print"},  # rich: colours of its own; texts go through `visible`
-    "fgrl.functions.calling": {"stderr"},  # what a user's function prints goes there: stdout carries results
-    "fgrl.modules.launching": {"stderr"},  # the last line of a process that ends without its main thread
-    "fgrl.pipeline.sweep_worker": {"stderr"},  # its log: stdout carries replies
+    "fgrl.base.console": {"stderr", "print"},
+    "fgrl.commands.shared": {"echo", "stdout"},
+    "fgrl.pages.report.terminal": {"print"},  # rich: colours of its own; texts go through `visible`
+    "fgrl.kinds.functions.calling": {"stderr"},  # what a user's function prints goes there: stdout carries results
+    "fgrl.training.launching": {"stderr"},  # the last line of a process that ends without its main thread
+    "fgrl.experiments.pipeline.sweep_worker": {"stderr"},  # its log: stdout carries replies
     "fgrl.registry.shielding": {"stderr"},  # what a user's code prints goes there: stdout carries results
-    "fgrl.rules.programs.harness": {"stdout", "stderr"},  # inside the sandbox: it takes them away from the program
-    "fgrl.serving.guard": {"stderr", "print"},  # into the log of the server that it guards
-    "fgrl.sandbox.runner": {"stdout", "stderr"},  # of untrusted code, in its own process: read by fgrl as data
+    "fgrl.feedback.rules.programs.harness": {
+        "stdout",
+        "stderr",
+    },  # inside the sandbox: it takes them away from the program
+    "fgrl.rollouts.serving.guard": {"stderr", "print"},  # into the log of the server that it guards
+    "fgrl.feedback.sandbox.runner": {"stdout", "stderr"},  # of untrusted code, in its own process: read by fgrl as data
 }
-"""What modules may use to write; everything else goes through `Console` and `fgrl.cli.shared.echo`."""
+"""What modules may use to write; everything else goes through `Console` and `fgrl.commands.shared.echo`."""
 
 
 def writers(source: str) -> set[str]:
@@ -45,7 +48,7 @@ def writers(source: str) -> set[str]:
     own = {
         node.asname or node.name
         for statement in ast.walk(ast.parse(source))
-        if isinstance(statement, ast.ImportFrom) and statement.module == "fgrl.cli.shared"
+        if isinstance(statement, ast.ImportFrom) and statement.module == "fgrl.commands.shared"
         for node in statement.names
     }
     for node in ast.walk(ast.parse(source)):
@@ -69,7 +72,7 @@ def test_a_planted_writer_is_noticed() -> None:
     assert writers("import typer\ntyper.echo(1)") == {"echo"}
     assert writers("import sys\nsys.stderr.write('x')") == {"stderr"}
     assert writers("print('x')") == {"print"}
-    assert writers("from fgrl.cli.shared import echo\necho('x')") == set()
+    assert writers("from fgrl.commands.shared import echo\necho('x')") == set()
 
 
 def assert_harmless(text: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import warm
 from patience import HUNG
 
-from fgrl.pipeline import libraries
+from fgrl.experiments.pipeline import libraries
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 

@@ -15,7 +15,7 @@ from import_walk import ROOT
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
 SHARED = "share/fgrl"
 """The folder of an installation in which recipes and what they refer to lie beside each other, as in the source tree."""
-INSTALLED = ("recipes", "prompts", "tasks", "fgrl/annotation/taxonomies")
+INSTALLED = ("recipes", "prompts", "tasks", "fgrl/feedback/taxonomies")
 OUTSIDE = re.compile(r"(?:\.\./)+[\w./-]+")
 """A path in a recipe that leads out of its folder."""
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from fgrl.annotation.settings import OTHER, load_settings
+from fgrl.feedback.page_settings import OTHER, load_settings
 from fgrl.types import Sample, read_jsonl
 
 RULE = Path(__file__).resolve().parents[1] / "recipes" / "small" / "span_rule.py"

@@ -11,15 +11,15 @@ import json
 import pkgutil
 
 import fgrl.components
+import fgrl.experiments.stages
 import fgrl.kinds
-import fgrl.stages
 from fgrl import registry
 from fgrl.components import INDEX
 
 
 def index() -> str:
     """The text of the index: every file of the catalogue and of the stages is imported for it."""
-    for package in (fgrl.components, fgrl.stages):
+    for package in (fgrl.components, fgrl.experiments.stages):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     kinds = {kind: {name: registry.get(kind, name) for name in registry.names(kind)} for kind in registry.kinds()}

@@ -4,7 +4,7 @@
     pip download --no-deps -d old trl==0.22.2 transformers==4.57.1 openrlhf==0.8.11     # names that people still know
     python tools/foreign_names.py new old     # writes tests/registry/foreign_names.json
 
-`fgrl/foreign_names.yaml` says what they are called here; a test compares both. Settings of TRL are those of transformers, too.
+`fgrl/base/foreign_names.yaml` says what they are called here; a test compares both. Settings of TRL are those of transformers, too.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fgrl
-from fgrl.evaluation.statistics import student
-from fgrl.recipe import rows
+from fgrl.experiments.recipe import rows
+from fgrl.measuring.statistics import student
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "small" / "length.yaml"
 COLUMNS = {"quality.f1": "F1", "quality.precision": "right words", "length.words": "words", "kl.sum": "KL, nats"}

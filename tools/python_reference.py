@@ -23,12 +23,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fgrl.registry": ("Component", "Settings", "register"),
     "fgrl.kinds": (),
     "fgrl.types": (),
-    "fgrl.ops": (),
+    "fgrl.base.ops": (),
     "fgrl.rollouts": (),
     "fgrl.models": ("LanguageModel", "ActorCritic", "evaluating"),
-    "fgrl.modules.group_relative": ("GroupRelative",),
-    "fgrl.modules.policy_gradient": ("PolicyGradient",),
-    "fgrl.modules.references": ("ReferencedAlgorithm",),
+    "fgrl.training.group_relative": ("GroupRelative",),
+    "fgrl.training.policy_gradient": ("PolicyGradient",),
+    "fgrl.training.references": ("ReferencedAlgorithm",),
 }
 """Packages, and which of their names; empty: all that they export."""
 ON_DISK = "fgrl.runs."

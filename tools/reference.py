@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fgrl import foreign, registry
-from fgrl.recipe import know_components
-from fgrl.recipe.schema import schema
+from fgrl import registry
+from fgrl.base import foreign
+from fgrl.experiments.recipe import know_components
+from fgrl.experiments.recipe.schema import schema
 from fgrl.registry.docstrings import source_file
 
 sys.path.insert(0, str(Path(__file__).parent))

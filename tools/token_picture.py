@@ -15,8 +15,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fgrl.report.drawing import Scale, scale
-from fgrl.visible import visible
+from fgrl.base.visible import visible
+from fgrl.pages.report.drawing import Scale, scale
 
 ADVANCE, LINE, MARGIN, COLUMNS = 8.43, 25, 20, 92
 """Width of a character of 14 px in common monospaced fonts, line height, margin (px), and characters in a line."""

@@ -31,7 +31,7 @@ from credit_quality import quality_of
 from credit_tasks import KINDS, task
 
 import fgrl
-from fgrl.errors import FgrlError
+from fgrl.base.errors import FgrlError
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

@@ -13,7 +13,7 @@ from itertools import chain
 import benchmark
 import numpy as np
 
-from fgrl.evaluation.statistics import student
+from fgrl.measuring.statistics import student
 
 PRIMARY = "policy.right"
 SCALAR, ORACLE = "even", "oracle"

@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 
 from fgrl import ops
-from fgrl.modules.group_relative import GroupRelative
 from fgrl.registry import register
+from fgrl.training.group_relative import GroupRelative
 
 
 @register("token_group")

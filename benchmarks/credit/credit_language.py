@@ -12,8 +12,8 @@ from pydantic import Field
 
 from fgrl import models
 from fgrl.kinds import Reader, Run, Stage
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import File, register
-from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, Sample
 
 HERE = Path(__file__).parent

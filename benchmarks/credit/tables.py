@@ -51,7 +51,7 @@ from comparisons import (
     with_credit,
 )
 
-from fgrl.evaluation.statistics import student
+from fgrl.measuring.statistics import student
 
 
 def power() -> None:

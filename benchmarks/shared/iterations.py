@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from fgrl.modules.online import OnlineRounds
-from fgrl.modules.rounds import Process
+from fgrl.training.online import OnlineRounds
+from fgrl.training.rounds import Process
 
 NO_CHANGE = 1e-30
 """A learning rate: every optimizer step is computed, and changes nothing."""

@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
-from fgrl import lazy
+from fgrl.base import lazy
+from fgrl.base.errors import DataError, Unavailable
+from fgrl.base.files import has_more_files, kept, sha256_of_file, sha256_of_folder
 from fgrl.data.row import Row
 from fgrl.data.row_reader import RowReader
 from fgrl.data.text_file import check_csv, check_utf8, delimiter_of, read_json_rows, with_all_columns
-from fgrl.errors import DataError, Unavailable
-from fgrl.files import has_more_files, kept, sha256_of_file, sha256_of_folder
+from fgrl.kinds.specs import names_source
 from fgrl.registry import File, FolderOrName
-from fgrl.specs import names_source
 
 datasets = lazy.load("datasets")
 huggingface_hub = lazy.load("huggingface_hub")

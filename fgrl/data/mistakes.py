@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 
 SHOWN = 10
 """Mistakes that a message has in full; further ones are counted."""

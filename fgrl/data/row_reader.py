@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from fgrl.base.errors import DataError
 from fgrl.data.mistakes import Mistakes
 from fgrl.data.row import BadRow, Ids, LeftOut, Row, preview
 from fgrl.data.sliced_reader import SlicedReader
-from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import name_of
 from fgrl.types import Pair, Sample

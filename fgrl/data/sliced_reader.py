@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.kinds import Expected, Peek, Reader
 from fgrl.types import Ref
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fgrl.base.errors import DataError
+from fgrl.base.files import kept
 from fgrl.data.mistakes import Mistakes
 from fgrl.data.row import Row
-from fgrl.errors import DataError
-from fgrl.files import kept
 
 DELIMITERS = ",;\t|"
 """Of CSV files, the most usual first."""

@@ -8,10 +8,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from fgrl.feedback.llm.asking import Question
+from fgrl.feedback.llm.prompted import Prompted
+from fgrl.feedback.templates import Prompt
 from fgrl.kinds import Annotator
-from fgrl.llm.asking import Question
-from fgrl.llm.prompted import Prompted
-from fgrl.templates import Prompt
 from fgrl.types import Request, Sample
 
 

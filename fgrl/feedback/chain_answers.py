@@ -15,8 +15,8 @@ import json
 import re
 from typing import Any
 
-from fgrl.llm.json_object import first_object
-from fgrl.llm.reading import Refused, declines
+from fgrl.feedback.llm.json_object import first_object
+from fgrl.feedback.llm.reading import Refused, declines
 
 TEXTS = ("response", "text")
 """Keys under which the text of a step may be."""

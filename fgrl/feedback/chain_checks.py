@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.registry import Settings
 from fgrl.types import Highlight, Marked
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.feedback.chain_checks import BrokenStep, Edit, replaced
 from fgrl.kinds import ChainAttempt, ChainCase, Rewriter
 from fgrl.types import Annotation, Highlight, Marked, Response, Sample, Span

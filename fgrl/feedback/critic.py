@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fgrl.feedback.critiques import Critique, CritiqueFormat, read_critique
+from fgrl.feedback.llm import together
+from fgrl.feedback.llm.asking import Asked, Parsed, Question, ask
+from fgrl.feedback.llm.prompted import Prompted
 from fgrl.feedback.quoting import QuoteSearch
-from fgrl.llm import together
-from fgrl.llm.asking import Asked, Parsed, Question, ask
-from fgrl.llm.prompted import Prompted
-from fgrl.templates import NONE, Prompt, as_text
+from fgrl.feedback.templates import NONE, Prompt, as_text
 from fgrl.types import Request, Response, Sample
 
 PLACEHOLDERS = ("prompt", "response", "reference", "tests", "outcome")

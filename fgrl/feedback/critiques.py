@@ -18,11 +18,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
+from fgrl.feedback.llm.asking import Parsed, parse_json
+from fgrl.feedback.llm.json_object import first_object
 from fgrl.feedback.quoting import Quotes, QuoteSearch
 from fgrl.feedback.text_units import DIVIDE, AnyUnit
-from fgrl.llm.asking import Parsed, parse_json
-from fgrl.llm.json_object import first_object
 from fgrl.registry import Settings
 from fgrl.types import Annotation, Span
 

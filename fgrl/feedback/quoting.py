@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fgrl.errors import Stopped
+from fgrl.base.errors import Stopped
 from fgrl.feedback.asking_annotator import AskingAnnotator
-from fgrl.quotes import USUAL_UNMATCHED, Located, Match, Occurrence, locate_each
+from fgrl.feedback.quotes import USUAL_UNMATCHED, Located, Match, Occurrence, locate_each
 from fgrl.registry import Settings, Unkeyed
 from fgrl.types import Span
 
@@ -67,7 +67,7 @@ def counted(quotes: Iterable[Quotes]) -> Located:
 
 
 class QuoteSearch(Settings):
-    """Settings of whoever looks for quotes in responses (see `fgrl.quotes`)."""
+    """Settings of whoever looks for quotes in responses (see `fgrl.feedback.quotes`)."""
 
     occurrence: Literal["first", "all"] = "first"
     """Mark the first place of a quote (of one that is given n times, the first n), or every place."""

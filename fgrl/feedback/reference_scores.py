@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from fgrl.feedback.rules.refusals import answers_among
 from fgrl.kinds import Annotator
 from fgrl.registry import Settings
-from fgrl.rules.refusals import answers_among
 from fgrl.types import Sample
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.kinds import PairBuilder
 from fgrl.registry import name_of
 from fgrl.types import Pair, Response, Sample

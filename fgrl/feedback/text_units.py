@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from fgrl.rules import sentences as sentence_rules
-from fgrl.rules.programs import extraction
-from fgrl.rules.text import CHUNK, CharRange, ranges, trimmed
+from fgrl.feedback.rules import sentences as sentence_rules
+from fgrl.feedback.rules.programs import extraction
+from fgrl.feedback.rules.text import CHUNK, CharRange, ranges, trimmed
 
 UnitKind = Literal["sentence", "clause", "statement"]
 AnyUnit = Literal["word", "sentence", "clause", "statement"]
@@ -44,7 +44,7 @@ def words(text: str) -> list[CharRange]:
 
 
 def sentences(text: str) -> list[CharRange]:
-    """Sentences, as `fgrl.rules.sentences.prose` finds their ends; an empty line and an item of a list end one too, and
+    """Sentences, as `fgrl.feedback.rules.sentences.prose` finds their ends; an empty line and an item of a list end one too, and
     so do the marks of Chinese and Japanese.
     """
     return [
@@ -74,7 +74,7 @@ class Statements:
 
 def statements(text: str) -> Statements:
     """Return the statements of the Python program in a text, which is the one that tests run
-    (`fgrl.rules.programs.extraction`).
+    (`fgrl.feedback.rules.programs.extraction`).
 
     A simple statement is a unit. A compound statement (a function, a loop, a branch) is none: its header is one (`def
     f(x):` with its decorators, `else:`, `except E:`, `case 1:`), and so is every statement in it. A comment on a

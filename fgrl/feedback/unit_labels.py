@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fgrl.feedback.asking_annotator import AskingAnnotator
 from fgrl.feedback.critic import PLACEHOLDERS, shown
+from fgrl.feedback.llm.asking import Parsed, Question, ask, parse_json, summary
 from fgrl.feedback.response_annotator import ResponseAnnotator, ResponseCase, annotated, with_responses
+from fgrl.feedback.rules.text import CharRange
+from fgrl.feedback.templates import Prompt
 from fgrl.feedback.text_units import numbered
-from fgrl.llm.asking import Parsed, Question, ask, parse_json, summary
-from fgrl.rules.text import CharRange
-from fgrl.templates import Prompt
 from fgrl.types import Annotation, Request, Sample, Span
 
 

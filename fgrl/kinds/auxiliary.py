@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 from pydantic import Field
 
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Component, Settings, name_of, walk
-from fgrl.specs import ModelSpec
 from fgrl.types import Batch, Numbers
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ class Client(Component, ABC):
 
     collective: ClassVar[bool] = False
     """True if in a stage of several processes every rank calls `complete`, with the same requests. False:
-    `fgrl.llm.asking.ask` calls it on rank 0 alone and hands the answers on."""
+    `fgrl.feedback.llm.asking.ask` calls it on rank 0 alone and hands the answers on."""
 
     @abstractmethod
     def complete(self, requests: Sequence[Request]) -> list[Completion]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fgrl.kinds.specs import Sampling
 from fgrl.registry import Component, build, kind
-from fgrl.specs import Sampling
 from fgrl.types import DrawnResponse, Prompt
 
 
@@ -48,7 +48,7 @@ class Drawer(ABC):
         """Return a response to each request, in their order.
 
         The drawer chooses its batches (`Sampling.batch_size` bounds them): neither they nor the order change a
-        response. An engine that computes elsewhere calls `fgrl.stops.point()` while it waits, so that a run can stop.
+        response. An engine that computes elsewhere calls `fgrl.base.stops.point()` while it waits, so that a run can stop.
         """
 
     def stream(self, request: DrawRequest) -> Iterator[int]:

@@ -27,7 +27,7 @@ class Metric(Asker, ABC):
         return meaning_in(self.meanings, number)
 
     def verdict(self, answer: Any) -> tuple[bool | None, list[Span]] | None:
-        """Return whether one answer (`fgrl.evaluation.answer.Answer`) passes, None if undecided, and the spans that
+        """Return whether one answer (`fgrl.measuring.answer.Answer`) passes, None if undecided, and the spans that
         break it.
 
         None: the metric does not decide about single answers, or not cheaply enough to do it twice.
@@ -38,7 +38,7 @@ class Metric(Asker, ABC):
     def measure(self, answers: Mapping[str, Sequence[Any]], *, baseline: str | None = None) -> dict[str, Any]:
         """Return `{metric: {model: {number: estimate}, "differences": {model: {number: estimate}}}}`, JSON-ready.
 
-        `answers` are `fgrl.evaluation.answer.Answer`s by model; an estimate is a `fgrl.evaluation.statistics.Estimate`
+        `answers` are `fgrl.measuring.answer.Answer`s by model; an estimate is a `fgrl.measuring.statistics.Estimate`
         as a dict; differences are to `baseline`, paired by prompt. Beside the models, "about" may explain the numbers.
         """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from fgrl.errors import UnknownNeed
+from fgrl.base.errors import UnknownNeed
 from fgrl.registry import Component, alternatives, name_of
 
 ROLLOUT_NEEDS = frozenset(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from fgrl.kinds.run import Run
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Component, kind
-from fgrl.specs import ModelSpec
 from fgrl.types import Batch, Column, Numbers, Sample
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from fgrl.specs import Sampling
+from fgrl.kinds.specs import Sampling
 from fgrl.types import Ref, Request, Sample
 
 
@@ -35,7 +35,7 @@ class Peek(Protocol):
     cache: Path
 
     def path(self, ref: Ref[Any]) -> Path:
-        """Return the product folder of a finished stage. Raises `fgrl.errors.NotYet`."""
+        """Return the product folder of a finished stage. Raises `fgrl.base.errors.NotYet`."""
 
     def stage(self, ref: Ref[Any]) -> Any:
         """Return the stage that makes it, as the recipe describes it; it need not have run."""
@@ -69,7 +69,7 @@ class ToDraw:
     """Responses that a stage will draw, as far as they are known before it runs."""
 
     prompts: Callable[[], Sequence[Sample]]
-    """Reads the prompts. Raises `fgrl.errors.NotYet` where another stage has to make them first."""
+    """Reads the prompts. Raises `fgrl.base.errors.NotYet` where another stage has to make them first."""
     size: Callable[[], tuple[int, int]]
     """Upper bounds on prompts and on turns of each; reads the prompts only where it must."""
     models: Sequence[str]
@@ -150,7 +150,7 @@ class Planning(Protocol):
     def estimate(self, peek: Peek) -> dict[str, Any]:
         """Return what a stage will take, for `fgrl plan`, JSON-ready by topic: "parameters", "memory", "calls".
 
-        Raises `fgrl.errors.NotYet` (from `peek.path`) where that depends on a stage that has not run.
+        Raises `fgrl.base.errors.NotYet` (from `peek.path`) where that depends on a stage that has not run.
         """
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.kinds.planning import Peek
 from fgrl.registry import Component, kind, name_of
 from fgrl.types import Pair, Sample

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from fgrl.errors import FgrlError
-from fgrl.functions import checked_rewards, nothing_scored, own_code
+from fgrl.base.errors import FgrlError
 from fgrl.kinds.asker import Asker
+from fgrl.kinds.functions import checked_rewards, nothing_scored, own_code
 from fgrl.kinds.needs import Needing
 from fgrl.kinds.relevance import Relevance
 from fgrl.registry import Component, Key, kind, walk

@@ -12,7 +12,7 @@ from fgrl.types import Request, Rollout, Sample
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fgrl.errors import FgrlError
+    from fgrl.base.errors import FgrlError
 
 
 class RewardWrapper(Reward):

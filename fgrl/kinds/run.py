@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fgrl.specs import ModelSpec
+from fgrl.kinds.specs import ModelSpec
 from fgrl.types import AlarmRecord, Ref
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Ticker(Protocol):
 
 
 class Run(Protocol):
-    """What a running stage may ask for. `fgrl.pipeline.run` has the real one."""
+    """What a running stage may ask for. `fgrl.experiments.pipeline.run` has the real one."""
 
     seed: int
     dir: Path

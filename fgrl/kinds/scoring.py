@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from fgrl.errors import UnknownNeed
+from fgrl.base.errors import UnknownNeed
 from fgrl.kinds.auxiliary import auxiliaries
 from fgrl.kinds.needs import ROLLOUT_NEEDS, check_needs
 from fgrl.kinds.online_algorithm import OnlineAlgorithm

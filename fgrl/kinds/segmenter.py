@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import model_validator
 
-from fgrl import ops
-from fgrl.functions import checked_starts, own_code
+from fgrl.base import ops
+from fgrl.kinds.functions import checked_starts, own_code
 from fgrl.kinds.needs import check_needs
 from fgrl.registry import Component, kind
 from fgrl.types import Rollout, Segmentable

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Component, Key, alternatives, kind, walk
-from fgrl.specs import ModelSpec
 from fgrl.types import Product, Ref
 
 Accelerator = Literal["auto", "cpu", "gpu"]
@@ -40,7 +40,7 @@ class Inspectable(Protocol):
     """A stage that has samples to show."""
 
     def inspect(self, run: Any, count: int) -> Iterator[Any]:
-        """Yield `count` samples as the model sees them (`fgrl.report.marked_tokens.MarkedTokens`), for `fgrl inspect`."""
+        """Yield `count` samples as the model sees them (`fgrl.pages.report.marked_tokens.MarkedTokens`), for `fgrl inspect`."""
 
 
 @kind("stage")

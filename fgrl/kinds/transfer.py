@@ -25,7 +25,7 @@ class Serving:
 class Parcel(ABC):
     """The weights of one version, ready to be brought to any server, also to one that is started later.
 
-    A server is a `fgrl.serving.connection.Connection`; limits are seconds. A server that does not answer or refuses is a
+    A server is a `fgrl.rollouts.serving.connection.Connection`; limits are seconds. A server that does not answer or refuses is a
     `ServerGone` or `Refused` of that module.
     """
 

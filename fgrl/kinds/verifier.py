@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fgrl.errors import Undecided
+from fgrl.base.errors import Undecided
 from fgrl.registry import Component, kind, name_of
 from fgrl.types import Criterion, Span
 

@@ -1,6 +1,6 @@
 """fgrl from Python: `import fgrl` exports what is here. Every name is imported at its first use.
 
-It does what the command line does, by the same engine (`fgrl.pipeline`), and raises the errors of `fgrl.errors` instead
+It does what the command line does, by the same engine (`fgrl.experiments.pipeline`), and raises the errors of `fgrl.base.errors` instead
 of printing them. Results are objects that draw themselves in a notebook and print as text in a terminal.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fgrl import lazy
+from fgrl.base import lazy
 
 if TYPE_CHECKING:
     from fgrl.library.actions import (

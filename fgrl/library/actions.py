@@ -12,36 +12,38 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from fgrl import files, lazy, recipe, registry
-from fgrl.console import Console, listening
-from fgrl.errors import UsageError
+from fgrl import registry
+from fgrl.base import files, lazy
+from fgrl.base.console import Console, listening
+from fgrl.base.errors import UsageError
+from fgrl.exchange.publishing.exported import Exported
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline.planning import Plan, Planned
+from fgrl.experiments.pipeline.trial import Finding
 from fgrl.kinds import Inspectable
+from fgrl.library import words
 from fgrl.library.inputs import RUNS, Overrides, libraries_quiet, load_recipe, override_texts
-from fgrl.pipeline.cleaning import Deletions
-from fgrl.pipeline.planning import Plan, Planned
-from fgrl.pipeline.trial import Finding
-from fgrl.publishing.exported import Exported
-from fgrl.recipe import words
-from fgrl.report.marked_tokens import MarkedTokens
-from fgrl.results.conclusions import Conclusions
+from fgrl.pages.report.marked_tokens import MarkedTokens
+from fgrl.runs.cleaning import Deletions
 from fgrl.runs.folders import Runs
+from fgrl.runs.results.conclusions import Conclusions
 
-cleaning = lazy.load("fgrl.pipeline.cleaning")
-concluding = lazy.load("fgrl.results.concluding")
-exporting = lazy.load("fgrl.publishing.exporting")
-machine = lazy.load("fgrl.pipeline.machine")
-pages = lazy.load("fgrl.report")
-pipeline = lazy.load("fgrl.pipeline")
-provenance = lazy.load("fgrl.publishing.provenance")
-pushing = lazy.load("fgrl.publishing.pushing")
-schemas = lazy.load("fgrl.recipe.schema")
-shipped = lazy.load("fgrl.recipe.shipped")
-stage_run = lazy.load("fgrl.pipeline.run")
-starting = lazy.load("fgrl.starting")
-sweep_page = lazy.load("fgrl.report.sweep_page")
-terminal = lazy.load("fgrl.report.terminal")
-trial = lazy.load("fgrl.pipeline.trial")
-verification = lazy.load("fgrl.pipeline.verification")
+cleaning = lazy.load("fgrl.runs.cleaning")
+concluding = lazy.load("fgrl.runs.results.concluding")
+exporting = lazy.load("fgrl.exchange.publishing.exporting")
+machine = lazy.load("fgrl.experiments.pipeline.machine")
+pages = lazy.load("fgrl.pages.report")
+pipeline = lazy.load("fgrl.experiments.pipeline")
+provenance = lazy.load("fgrl.exchange.publishing.provenance")
+pushing = lazy.load("fgrl.exchange.publishing.pushing")
+schemas = lazy.load("fgrl.experiments.recipe.schema")
+shipped = lazy.load("fgrl.experiments.recipe.shipped")
+stage_run = lazy.load("fgrl.experiments.pipeline.run")
+starting = lazy.load("fgrl.exchange.starting")
+sweep_page = lazy.load("fgrl.pages.report.sweep_page")
+terminal = lazy.load("fgrl.pages.report.terminal")
+trial = lazy.load("fgrl.experiments.pipeline.trial")
+verification = lazy.load("fgrl.experiments.pipeline.verification")
 
 
 @dataclass

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from fgrl import lazy
-from fgrl.console import duration
-from fgrl.errors import UsageError
-from fgrl.library import numbers
-from fgrl.pipeline.log import read_log
-from fgrl.recipe import words
+from fgrl.base import lazy
+from fgrl.base.console import duration
+from fgrl.base.errors import UsageError
+from fgrl.base.visible import visible
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.library import numbers, words
+from fgrl.pages.report.text_tables import columns
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import unknown
-from fgrl.report.text_tables import columns
-from fgrl.results.evaluations import ANSWERS
+from fgrl.runs.results.evaluations import ANSWERS
 from fgrl.runs.run import Run
 from fgrl.runs.stage import Stage
-from fgrl.visible import visible
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from fgrl.library.scored_texts import ScoredText
     from fgrl.types import Message, Sample
 pandas = lazy.load("pandas")
-answer_files = lazy.load("fgrl.evaluation.answer")
+answer_files = lazy.load("fgrl.measuring.answer")
 policies = lazy.load("fgrl.library.policies")
 scored_texts = lazy.load("fgrl.library.scored_texts")
 scoring = lazy.load("fgrl.library.scoring")

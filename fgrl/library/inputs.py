@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fgrl import recipe, registry
-from fgrl.errors import UsageError
-from fgrl.pipeline.libraries import diverted
+from fgrl import registry
+from fgrl.base.errors import UsageError
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline.libraries import diverted
 from fgrl.registry import Problems
 from fgrl.registry.settings import Settings
 

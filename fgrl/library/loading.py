@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from fgrl.library.finished_runs import FinishedRun, FinishedStage, open_run
 from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
+from fgrl.library.named import NamedRecipe
 from fgrl.library.policies import Policy, Prompt, load_model
 from fgrl.library.scored_texts import ScoredText
 from fgrl.library.scoring import score_text
-from fgrl.recipe.named import NamedRecipe
 from fgrl.runs.folders import Runs
 from fgrl.runs.run import Run
 from fgrl.runs.stage import Stage

@@ -11,23 +11,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
-from fgrl.evaluation.statistics import Estimate
+from fgrl.base import lazy
+from fgrl.library import named, words
 from fgrl.library.inputs import RUNS, Overrides, load_recipe, override_texts
-from fgrl.recipe import named, words
-from fgrl.results.table import Table, results_of, table_of
+from fgrl.measuring.statistics import Estimate
 from fgrl.runs.folders import Runs
+from fgrl.runs.results.table import Table, results_of, table_of
 from fgrl.runs.run import Run
 from fgrl.runs.source import Source
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from fgrl.evaluation.elo import Anchor
-comparing = lazy.load("fgrl.results.comparing")
-curve_results = lazy.load("fgrl.results.curves")
-elo_views = lazy.load("fgrl.results.elo_views")
-frontiers = lazy.load("fgrl.results.frontier")
+    from fgrl.measuring.elo import Anchor
+comparing = lazy.load("fgrl.runs.results.comparing")
+curve_results = lazy.load("fgrl.runs.results.curves")
+elo_views = lazy.load("fgrl.runs.results.elo_views")
+frontiers = lazy.load("fgrl.runs.results.frontier")
 pandas = lazy.load("pandas")
 
 Sources = Path | str | Run | Iterable[Path | str | Run]

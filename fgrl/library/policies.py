@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from fgrl import lazy, recipe
-from fgrl.errors import UsageError
+from fgrl.base import lazy
+from fgrl.base.errors import UsageError
+from fgrl.experiments import recipe
 from fgrl.kinds import default_engine
+from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.library.inputs import libraries_quiet, random_state_kept
 from fgrl.library.scored_texts import ScoredText, of_values
 from fgrl.registry.explaining import nearby
-from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Message, Ref, Sample
 
 if TYPE_CHECKING:
     from fgrl.models import LanguageModel
     from fgrl.types import DrawnResponse
-answer_files = lazy.load("fgrl.evaluation.answer")
-attributing = lazy.load("fgrl.evaluation.attributing")
+answer_files = lazy.load("fgrl.measuring.answer")
+attributing = lazy.load("fgrl.measuring.attributing")
 models = lazy.load("fgrl.models")
 rollouts = lazy.load("fgrl.rollouts")
 torch = lazy.load("torch")

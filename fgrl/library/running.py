@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy, pipeline, recipe, registry
-from fgrl.console import Console
-from fgrl.errors import UsageError, disk_error
-from fgrl.functions import as_user_error
+from fgrl import registry
+from fgrl.base import lazy
+from fgrl.base.console import Console
+from fgrl.base.errors import UsageError, disk_error
+from fgrl.base.visible import quantity
+from fgrl.experiments import pipeline, recipe
+from fgrl.kinds.functions import as_user_error
 from fgrl.library.finished_runs import FinishedRun, open_run
 from fgrl.library.inputs import RUNS, Overrides, libraries_quiet, load_recipe, override_texts, random_state_kept
 from fgrl.registry import Problems, outside
-from fgrl.visible import quantity
 
 if TYPE_CHECKING:
     from pandas import DataFrame

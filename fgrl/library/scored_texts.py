@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
-from fgrl.errors import UsageError
+from fgrl.base import lazy
+from fgrl.base.errors import UsageError
+from fgrl.base.visible import visible
+from fgrl.pages.report.marked_tokens import MarkedTokens
+from fgrl.pages.report.terminal import plain
 from fgrl.registry.problems import unknown
-from fgrl.report.marked_tokens import MarkedTokens
-from fgrl.report.terminal import plain
-from fgrl.results.text import number, reward_facts, signed
-from fgrl.visible import visible
+from fgrl.runs.results.text import number, reward_facts, signed
 
 if TYPE_CHECKING:
-    from fgrl.evaluation.answer import Answer, Attribution
+    from fgrl.measuring.answer import Answer, Attribution
     from fgrl.types import Annotation
-fragment = lazy.load("fgrl.report.fragment")
-terminal = lazy.load("fgrl.report.terminal")
+fragment = lazy.load("fgrl.pages.report.fragment")
+terminal = lazy.load("fgrl.pages.report.terminal")
 
 
 @dataclass(frozen=True)

@@ -6,24 +6,25 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy, registry
-from fgrl.errors import UsageError
+from fgrl import registry
+from fgrl.base import lazy
+from fgrl.base.errors import UsageError
+from fgrl.experiments.pipeline import changed_rewards
+from fgrl.experiments.pipeline.run import Run, scratch_run
 from fgrl.kinds import Reward, Stage, check_needs
+from fgrl.kinds.specs import ModelSpec
+from fgrl.library import named
 from fgrl.library.inputs import libraries_quiet, random_state_kept
 from fgrl.library.policies import Prompt, as_prompt, checked, encoded
 from fgrl.library.scored_texts import ScoredText, of_answer
-from fgrl.pipeline import changed_rewards
-from fgrl.pipeline.run import Run, scratch_run
-from fgrl.recipe import named
 from fgrl.registry.problems import unknown
-from fgrl.specs import ModelSpec
 from fgrl.types import Criterion, Sample
 
 if TYPE_CHECKING:
-    from fgrl.recipe import Recipe
+    from fgrl.experiments.recipe import Recipe
     from fgrl.runs.run import Run as RunOnDisk
-answering = lazy.load("fgrl.evaluation.answering")
-attributing = lazy.load("fgrl.evaluation.attributing")
+answering = lazy.load("fgrl.measuring.answering")
+attributing = lazy.load("fgrl.measuring.attributing")
 models = lazy.load("fgrl.models")
 rollouts = lazy.load("fgrl.rollouts")
 

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fgrl import files, lazy, recipe
-from fgrl.console import Console
-from fgrl.errors import UsageError
+from fgrl.base import files, lazy
+from fgrl.base.console import Console
+from fgrl.base.errors import UsageError
+from fgrl.base.visible import quantity
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline.sweep_points import Sweep
+from fgrl.experiments.recipe.sweeps import SweepFile
 from fgrl.library.inputs import RUNS
-from fgrl.pipeline.sweep_points import Sweep
-from fgrl.recipe.sweeps import SweepFile
-from fgrl.results.sweep_records import INDEX, SweepRecord
-from fgrl.visible import quantity
+from fgrl.runs.results.sweep_records import INDEX, SweepRecord
 
-machine = lazy.load("fgrl.pipeline.machine")
-search = lazy.load("fgrl.pipeline.sweep_search")
-sweep_files = lazy.load("fgrl.recipe.sweeps")
-sweeping = lazy.load("fgrl.pipeline.sweeping")
+machine = lazy.load("fgrl.experiments.pipeline.machine")
+search = lazy.load("fgrl.experiments.pipeline.sweep_search")
+sweep_files = lazy.load("fgrl.experiments.recipe.sweeps")
+sweeping = lazy.load("fgrl.experiments.pipeline.sweeping")
 
 VALUES = ("limit", "machines", "runs", "wandb", "mlflow", "tensorboard-dir", "only", "from")
 SWITCHES = ("--tensorboard", "--dry-run", "--json", "-q --quiet", "-v --verbose")

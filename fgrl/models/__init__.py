@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fgrl import lazy
+from fgrl.base import lazy
 
 if TYPE_CHECKING:
     from fgrl.models.actor_critic import ActorCritic

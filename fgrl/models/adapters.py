@@ -10,7 +10,7 @@ from typing import Any
 import peft
 from safetensors.torch import load_file
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.models import folders
 from fgrl.models.finite import is_finite
 from fgrl.models.pretrained import reading, refuse_others

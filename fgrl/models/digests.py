@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fgrl import files
+from fgrl.base import files
 
 
 def digest_of_folder(folder: Path) -> str:

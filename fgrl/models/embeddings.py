@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
-from fgrl.files import damage_reported
+from fgrl.base import lazy
+from fgrl.base.files import damage_reported
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models.pretrained import sentence_encoder
 from fgrl.models.sources import Resolve, fingerprint, locate
-from fgrl.specs import ModelSpec
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fgrl.errors import Stopped
-from fgrl.specs import ModelSpec
+from fgrl.base.errors import Stopped
+from fgrl.kinds.specs import ModelSpec
 
 
 def non_finite(module: nn.Module) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import safetensors
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 
 AGAIN = "download or save the model again, or name another one"
 WHOLE = "model.safetensors"

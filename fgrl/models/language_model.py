@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fgrl import stops
-from fgrl.errors import DataError
+from fgrl.base import stops
+from fgrl.base.errors import DataError
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models import finite
 from fgrl.models.chunked import Barred, ScoringLinear, chunk_rows, scores_through
 from fgrl.models.heads import NumberHead
 from fgrl.models.shared_prefixes import ATTENTION, Packed, can_pack, pack
 from fgrl.models.shared_prompts import can_share, distinct_prompts, states_after, worth_sharing
 from fgrl.models.sources import Source
-from fgrl.specs import ModelSpec
 from fgrl.types import Tokens
 
 FEW_SCORES = 2**20

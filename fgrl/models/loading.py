@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
+from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.models import adapters, attention_masks, folders
 from fgrl.models.decoding.cache import ARGUMENTS
 from fgrl.models.finite import is_finite
@@ -23,7 +24,6 @@ from fgrl.models.heads import NumberHead
 from fgrl.models.language_model import NEWEST, LanguageModel
 from fgrl.models.pretrained import pretrained, pretrained_model, refuse_others, tokenizer_of
 from fgrl.models.sources import Resolve, Source, base_of, foreign_adapter, locate
-from fgrl.specs import LoraSpec, ModelSpec
 
 attention_masks.install()
 Head = Literal["lm", "scalar", "token"]

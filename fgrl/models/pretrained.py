@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import huggingface_hub
 
-from fgrl import lazy
-from fgrl.errors import DataError, FgrlError, Unavailable
+from fgrl.base import lazy
+from fgrl.base.errors import DataError, FgrlError, Unavailable
+from fgrl.kinds.specs import DAY
 from fgrl.models import folders
 from fgrl.registry.problems import did_you_mean
-from fgrl.specs import DAY
 
 if TYPE_CHECKING:
     from fgrl.models import finite

@@ -11,8 +11,8 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from fgrl.errors import Stopped
-from fgrl.files import write_json
+from fgrl.base.errors import Stopped
+from fgrl.base.files import write_json
 from fgrl.models.finite import non_finite
 from fgrl.models.language_model import NEWEST, LanguageModel
 from fgrl.models.sources import Source, base_of, record_of

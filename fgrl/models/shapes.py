@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fgrl.kinds.specs import LoraSpec
 from fgrl.models.wheels import PACKAGES, cache_folder
-from fgrl.specs import LoraSpec
 
 Tensors = dict[str, tuple[int, ...]]
 """Shapes by name; tied weights are listed once."""

@@ -11,13 +11,13 @@ from typing import Any, Literal
 import huggingface_hub
 from pydantic import BaseModel, Field, ValidationError
 
-from fgrl import specs
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
+from fgrl.kinds import specs
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models import folders
 from fgrl.models.digests import digest_of_folder
 from fgrl.models.wheels import FOLDERS, PACKAGES, digest_of_packaged, inside_wheel, packaged
 from fgrl.registry import names_folder
-from fgrl.specs import ModelSpec
 from fgrl.types import Ref
 
 POLICIES = specs.POLICIES

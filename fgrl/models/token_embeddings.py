@@ -10,10 +10,10 @@ import torch
 import transformers
 from torch import Tensor
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models.pretrained import pretrained_model, tokenizer_of
 from fgrl.models.sources import Resolve, locate
-from fgrl.specs import ModelSpec
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 import transformers
 
-from fgrl.errors import DataError, Unavailable
+from fgrl.base.errors import DataError, Unavailable
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models.loading import end_of_answer, end_tokens
 from fgrl.models.pretrained import pretrained, tokenizer_of
 from fgrl.models.sources import Resolve, Source, locate
-from fgrl.specs import ModelSpec
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import console, files, lazy
-from fgrl.errors import DataError, Unavailable
+from fgrl.base import console, files, lazy
+from fgrl.base.errors import DataError, Unavailable
 from fgrl.models.pretrained import SHORT_NAMES, no_progress_bars, pretrained, pretrained_model
 from fgrl.models.writing import write_weights
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args,
 
 from pydantic.fields import FieldInfo
 
-from fgrl.references import Product, Ref
+from fgrl.base.references import Product, Ref
 from fgrl.registry.names import kind_of
 from fgrl.registry.settings import ByDevice, Component, File, FolderOrName, Settings
 

@@ -17,8 +17,8 @@ from typing import Any, TypeVar, cast, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from fgrl import files, foreign
-from fgrl.references import Ref
+from fgrl.base import files, foreign
+from fgrl.base.references import Ref
 from fgrl.registry import explaining
 from fgrl.registry.annotations import (
     allows_null,

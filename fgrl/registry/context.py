@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fgrl import native
-from fgrl.references import Product, Ref
+from fgrl.base import native
+from fgrl.base.references import Product, Ref
 from fgrl.registry.problems import Key, Problem
 from fgrl.registry.settings import ByDevice
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fgrl import foreign
+from fgrl.base import foreign
 from fgrl.registry.annotations import SIGNS, described, full, is_component, members, shown, wanted
 from fgrl.registry.context import FAILED, Context
 from fgrl.registry.docstrings import field_help, first_sentence

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fgrl.errors import WRONG_REQUEST, FgrlError
+from fgrl.base.errors import WRONG_REQUEST, FgrlError
 from fgrl.registry.docstrings import source, source_file, summary, undocumented
 from fgrl.registry.problems import alternatives
 from fgrl.registry.settings import Component

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from fgrl.errors import UsageError
-from fgrl.files import sha256_of_code, sha256_of_file
+from fgrl.base.errors import UsageError
+from fgrl.base.files import sha256_of_code, sha256_of_file
 from fgrl.registry.docstrings import source
 from fgrl.registry.explaining import nearby
 from fgrl.registry.names import forget, has_name

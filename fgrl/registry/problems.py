@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fgrl.errors import WRONG_REQUEST, FgrlError
-from fgrl.sanitizing import hide
-from fgrl.visible import quantity
+from fgrl.base.errors import WRONG_REQUEST, FgrlError
+from fgrl.base.sanitizing import hide
+from fgrl.base.visible import quantity
 
 Key = tuple[str | int, ...]
 """Path in a recipe: ("stages", "policy", "metrics", 0, "name")."""

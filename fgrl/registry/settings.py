@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PrivateAttr
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
-from fgrl import native
+from fgrl.base import native
 from fgrl.registry.problems import Problem
 
 
@@ -65,7 +65,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class ByDevice:
-    """Marks a field whose value `auto` depends on what the device multiplies natively (`fgrl.native`).
+    """Marks a field whose value `auto` depends on what the device multiplies natively (`fgrl.base.native`).
 
     In a recipe the builder replaces `auto`, so that plan, log, key and the stage's files have the value that is used.
     Settings that are made in Python are replaced when they are checked.

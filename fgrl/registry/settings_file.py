@@ -7,7 +7,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TypeVar, cast
 
-from fgrl import files
+from fgrl.base import files
 from fgrl.registry.annotations import described
 from fgrl.registry.building import build
 from fgrl.registry.context import Context

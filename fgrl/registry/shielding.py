@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
-from fgrl import console, ranks
+from fgrl.base import console, ranks
 
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 """Reads a setting, and writes it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from fgrl.references import Ref
+from fgrl.base.references import Ref
 from fgrl.registry.annotations import full, inside, marker, marker_of
 from fgrl.registry.names import name_of
 from fgrl.registry.problems import Key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from fgrl import files
+from fgrl.base import files
 from fgrl.registry.annotations import described
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fgrl import console, lazy
+from fgrl.base import console, lazy
 from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS, DrawRequest
+from fgrl.kinds.specs import Sampling
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad_responses
 from fgrl.rollouts.responses import as_rollout
 from fgrl.rollouts.text import decode, encode_prompt
-from fgrl.specs import Sampling
 from fgrl.types import DrawnResponse, Prompt, Rollout, Sample, Tokens
 
 if TYPE_CHECKING:

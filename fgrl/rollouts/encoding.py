@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fgrl import rollouts
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.rollouts import trained_prompts
 from fgrl.rollouts.rows import RowGroups, TokenTable
 from fgrl.types import Column, Message, Pair, Sample

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fgrl import stops
-from fgrl.files import write_json
+from fgrl.base import stops
+from fgrl.base.files import write_json
 from fgrl.kinds import Drawer, DrawRequest
 from fgrl.types import DrawnResponse
 
@@ -55,7 +55,7 @@ class Kept(Drawer):
 
 def of_engine(response: DrawnResponse) -> dict[str, Any]:
     """Return what the engine said about a response, without what `rollouts` added."""
-    return {name: getattr(response, name) for name in ("token_ids", "finish", "version", "token_logp", "turn")}
+    return {name: value for name, value in vars(response).items() if name not in ("prompt", "text")}
 
 
 def fingerprint(requests: Sequence[DrawRequest]) -> str:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
+from fgrl.base import lazy
 
 if TYPE_CHECKING:
     from torch import nn

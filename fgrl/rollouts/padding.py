@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.rollouts.text import Ids, ids_of
 from fgrl.types import DrawnResponse, Tokens
 

@@ -20,12 +20,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fgrl import models, rollouts
-from fgrl.files import atomically
+from fgrl.base.files import atomically
 from fgrl.kinds import Run, Segmenter
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models import digests
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.rows import EncodedRow, Ragged, TokenTable
-from fgrl.specs import ModelSpec
 from fgrl.types import Ref, Segmentable
 
 VERSION = 1

@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
-from fgrl.errors import PolicyNotLent
+from fgrl.base import lazy
+from fgrl.base.errors import PolicyNotLent
 from fgrl.kinds import DrawRequest
+from fgrl.kinds.specs import Sampling
 from fgrl.rollouts.lent_modules import LentModule
 from fgrl.rollouts.padding import in_micro_batches, micro_batches, pad_responses
 from fgrl.rollouts.responses import as_rollout, given
-from fgrl.specs import Sampling
 from fgrl.types import Prompt, Rollout, Tokens
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fgrl import rollouts
 from fgrl.kinds import Run
+from fgrl.kinds.specs import ModelSpec
 from fgrl.rollouts import passes
-from fgrl.specs import ModelSpec
 from fgrl.types import Tokens
 
 VERSION = 1

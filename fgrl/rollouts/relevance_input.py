@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fgrl import lazy
-from fgrl.errors import DataError
-from fgrl.templates import Prompt, read_prompt
+from fgrl.base import lazy
+from fgrl.base.errors import DataError
+from fgrl.feedback.templates import Prompt, read_prompt
 
 rollouts = lazy.load("fgrl.rollouts")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.rollouts.text import Ids, decode, ids_of, offsets
 from fgrl.types import DrawnResponse, Prompt, Rollout, Tokens
 

@@ -10,8 +10,8 @@ from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
-from fgrl import lazy
-from fgrl.errors import DataError
+from fgrl.base import lazy
+from fgrl.base.errors import DataError
 from fgrl.types import DrawnResponse, Message, Prompt
 
 jinja2 = lazy.load("jinja2")

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable
 from pathlib import Path
 
-from fgrl.files import atomically
+from fgrl.base.files import atomically
 from fgrl.types import Message
 
 FILE = "trained_on.u64"

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fgrl.errors import UsageError, disk_error
-from fgrl.files import LinkRefused, expanded, leftovers, refuse_links, remove, write_text
+from fgrl.base.errors import UsageError, disk_error
+from fgrl.base.files import LinkRefused, expanded, leftovers, refuse_links, remove, write_text
 from fgrl.runs.stage import Stage, find
 
 RESERVED = ("stages", "cache", "sweeps")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fgrl.base.visible import quantity
 from fgrl.types import Record
-from fgrl.visible import quantity
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)

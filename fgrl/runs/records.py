@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ConfigDict, ValidationError, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
-from fgrl.errors import DONE, INTERRUPTED, FgrlError
+from fgrl.base.errors import DONE, INTERRUPTED, FgrlError
 from fgrl.types import AlarmRecord, Record
 
 RUN, STAGE, ALARMS = "summary.json", "stage.json", "alarms.json"
@@ -136,7 +136,7 @@ class RunRecord(Lenient):
     stages: dict[str, UsedStage] = {}
     """Those that it has come to, by name."""
     conclusions: dict[str, Any] | None = None
-    """What `fgrl.results` concluded; None while it has not ended."""
+    """What `fgrl.runs.results` concluded; None while it has not ended."""
 
     @property
     def state(self) -> str:

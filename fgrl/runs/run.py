@@ -19,12 +19,12 @@ from typing import Any
 
 import yaml
 
-from fgrl.files import write_json, write_text
+from fgrl.base.files import write_json, write_text
+from fgrl.base.sanitizing import hide, hide_in, remember
 from fgrl.runs.folders import LOCK, STAMP, TIME, Runs, is_locked
 from fgrl.runs.reading import mapping, read_json
 from fgrl.runs.records import RUN, Broken, RunRecord, Unfinished, UsedStage
 from fgrl.runs.stage import LOADER, RECIPE, Stage, size_of
-from fgrl.sanitizing import hide, hide_in, remember
 
 INPUTS = "inputs.json"
 """From the start of a run: the keys of its stages, and of the stages whose products they read."""

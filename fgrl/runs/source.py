@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fgrl.errors import UsageError
+from fgrl.base.errors import UsageError
 from fgrl.runs.run import Run
 
 

@@ -18,10 +18,10 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from fgrl import lazy
-from fgrl.errors import DataError, UsageError
-from fgrl.evaluation.number_names import METRICS
-from fgrl.files import LinkRefused, digest_of_file, remove, write_json, write_text
+from fgrl.base import lazy
+from fgrl.base.errors import DataError, UsageError
+from fgrl.base.files import LinkRefused, digest_of_file, remove, write_json, write_text
+from fgrl.measuring.number_names import METRICS
 from fgrl.runs.reading import mapping
 from fgrl.runs.records import ALARMS, STAGE, Broken, ProductFile, StageRecord, Unfinished, UsedStage
 from fgrl.runs.series import Series, read_series
@@ -29,7 +29,7 @@ from fgrl.types import AlarmRecord, Checkpoint
 
 RECIPE = "recipe.yaml"
 """In the folder of a stage its settings; in that of a run its recipe."""
-specs = lazy.load("fgrl.specs")
+specs = lazy.load("fgrl.kinds.specs")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

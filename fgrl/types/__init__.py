@@ -7,8 +7,8 @@ Shapes: `B` responses, `P` prompt tokens, `T` response tokens, `S` segments, `C`
 real token. Prompts are padded on the left, responses on the right; a response keeps its end-of-sequence token.
 """
 
-from fgrl.mergeable import Mean, Most, Number, Numbers
-from fgrl.references import Product, Ref
+from fgrl.base.mergeable import Mean, Most, Number, Numbers
+from fgrl.base.references import Product, Ref
 from fgrl.types.columns import (
     Column,
     of_all_rows,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fgrl import lazy
+from fgrl.base import lazy
 
 if TYPE_CHECKING:
     import torch

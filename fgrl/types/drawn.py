@@ -1,6 +1,6 @@
 """What an engine is given and what it returns: a prompt and a response as a model reads them.
 
-Engines and models take both whole. Only `fgrl.rollouts` and `fgrl.serving` read their fields: everybody else takes the
+Engines and models take both whole. Only `fgrl.rollouts` and `fgrl.rollouts.serving` read their fields: everybody else takes the
 length of one, its `record`, or what `fgrl.rollouts` makes of it.
 """
 

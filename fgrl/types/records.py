@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fgrl.errors import DataError
-from fgrl.files import write_lines
-from fgrl.references import Product
+from fgrl.base.errors import DataError
+from fgrl.base.files import write_lines
+from fgrl.base.references import Product
 
 
 class Record(BaseModel):

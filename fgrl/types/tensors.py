@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from fgrl import lazy
-from fgrl.mergeable import Number, merged
+from fgrl.base import lazy
+from fgrl.base.mergeable import Number, merged
 from fgrl.types.columns import (
     Column,
     Named,

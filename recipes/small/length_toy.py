@@ -11,8 +11,8 @@ from pydantic import Field
 
 from fgrl import models
 from fgrl.kinds import Reader, Run, Stage
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import register
-from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, Sample
 
 NUMBERS, HELD_OUT = 40, 8

@@ -36,10 +36,10 @@ from pydantic import Field, field_validator
 
 from fgrl.components.clients.openai import OpenAI
 from fgrl.feedback.critic import PLACEHOLDERS
-from fgrl.llm.desk import Call, Desk
-from fgrl.llm.prices import Price
+from fgrl.feedback.llm.desk import Call, Desk
+from fgrl.feedback.llm.prices import Price
+from fgrl.feedback.templates import Prompt, read_prompt
 from fgrl.registry import File, Unkeyed, register
-from fgrl.templates import Prompt, read_prompt
 from fgrl.types import Request
 
 LONGEST_PHRASE = 4

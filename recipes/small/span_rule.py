@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fgrl import lazy, ops
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.feedback.chains import RuleRewriter
 from fgrl.kinds import ChainCase, Reward
 from fgrl.registry import register

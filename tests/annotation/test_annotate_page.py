@@ -11,8 +11,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fgrl.annotation import serving
-from fgrl.annotation.settings import (
+from fgrl.cli import app
+from fgrl.experiments.recipe import load
+from fgrl.feedback.page_settings import (
     Attribute,
     Group,
     PageModes,
@@ -22,9 +23,8 @@ from fgrl.annotation.settings import (
     load_settings,
     shipped,
 )
-from fgrl.annotation.store import Store
-from fgrl.cli import app
-from fgrl.recipe import load
+from fgrl.pages.annotation import serving
+from fgrl.pages.annotation.store import Store
 from fgrl.types import Pair, Sample, read_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]

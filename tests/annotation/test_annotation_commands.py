@@ -9,10 +9,10 @@ import pytest
 from annotated_samples import annotated
 from typer.testing import CliRunner, Result
 
-from fgrl.annotation.settings import load_settings
-from fgrl.annotation.store import Store
+from fgrl.base.errors import DataError, UsageError
 from fgrl.cli import app
-from fgrl.errors import DataError, UsageError
+from fgrl.feedback.page_settings import load_settings
+from fgrl.pages.annotation.store import Store
 from fgrl.registry import Problems
 from fgrl.types import Response, Sample, read_jsonl, write_jsonl
 

@@ -15,9 +15,9 @@ from annotation_browser import Site, served
 from annotation_stores import new_store
 from patience import HUNG
 
-from fgrl.annotation import serving
+from fgrl.pages.annotation import serving
 
-guard = pytest.importorskip("fgrl.annotation.guard", reason="needs Starlette: pip install 'fgrl[annotate]'")
+guard = pytest.importorskip("fgrl.pages.annotation.guard", reason="needs Starlette: pip install 'fgrl[annotate]'")
 
 
 @pytest.fixture

@@ -11,10 +11,14 @@ import pytest
 from annotated_samples import A, B, annotated, span
 from pydantic_core import PydanticUndefined
 
-from fgrl.annotation.export import exported
-from fgrl.annotation.importing import create_store, import_into, settings_of, without_annotations
-from fgrl.annotation.label_studio import from_tasks, to_tasks
-from fgrl.annotation.revisions import (
+from fgrl.base.errors import DataError
+from fgrl.components.annotators.human import HumanAnnotations
+from fgrl.components.readers.jsonl import JsonLines
+from fgrl.feedback.page_settings import PageSettings, load_settings
+from fgrl.pages.annotation.export import exported
+from fgrl.pages.annotation.importing import create_store, import_into, settings_of, without_annotations
+from fgrl.pages.annotation.label_studio import from_tasks, to_tasks
+from fgrl.pages.annotation.revisions import (
     CannotJudgeBody,
     DoneBody,
     OrderBody,
@@ -24,11 +28,7 @@ from fgrl.annotation.revisions import (
     TimeBody,
     VerdictBody,
 )
-from fgrl.annotation.settings import PageSettings, load_settings
-from fgrl.annotation.store import Store
-from fgrl.components.annotators.human import HumanAnnotations
-from fgrl.components.readers.jsonl import JsonLines
-from fgrl.errors import DataError
+from fgrl.pages.annotation.store import Store
 from fgrl.types import Annotation, PairVerdict, Response, Sample, read_jsonl, write_jsonl
 
 BY_MODEL = Annotation(by="critic", spans=[span(A, "Katze", -1.0)], critique="Kurz.")

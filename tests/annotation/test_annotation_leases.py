@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from fgrl.annotation.leases import LEASE_SECONDS, Progress
-from fgrl.annotation.store import NotGiven, Store
+from fgrl.pages.annotation.leases import LEASE_SECONDS, Progress
+from fgrl.pages.annotation.store import NotGiven, Store
 
 
 class Clock:

@@ -15,14 +15,14 @@ pytest.importorskip("httpx2", reason="needs httpx2")
 
 from starlette.testclient import TestClient
 
-from fgrl.annotation import serving
-from fgrl.annotation.access import Address, new_token
-from fgrl.annotation.export import exported
-from fgrl.annotation.settings import PageSettings
-from fgrl.annotation.statistics import statistics, tables
-from fgrl.annotation.store import Store
 from fgrl.components.annotators.human import HumanAnnotations
 from fgrl.components.annotators.mark_by_rules import MarkByRules
+from fgrl.feedback.page_settings import PageSettings
+from fgrl.pages.annotation import serving
+from fgrl.pages.annotation.access import Address, new_token
+from fgrl.pages.annotation.export import exported
+from fgrl.pages.annotation.statistics import statistics, tables
+from fgrl.pages.annotation.store import Store
 from fgrl.types import Annotation, Criterion, Response, Sample, Span
 
 HOST = "http://127.0.0.1:8347"

@@ -20,13 +20,13 @@ pytest.importorskip("httpx2", reason="needs httpx2")
 
 from starlette.testclient import TestClient
 
-from fgrl.annotation import access, serving
-from fgrl.annotation.access import Address, Sessions
-from fgrl.annotation.guard import HEADERS, LARGEST_BODY
-from fgrl.annotation.revisions import checked
-from fgrl.annotation.server import application
-from fgrl.annotation.store import Store
-from fgrl.errors import UsageError
+from fgrl.base.errors import UsageError
+from fgrl.pages.annotation import access, serving
+from fgrl.pages.annotation.access import Address, Sessions
+from fgrl.pages.annotation.guard import HEADERS, LARGEST_BODY
+from fgrl.pages.annotation.revisions import checked
+from fgrl.pages.annotation.server import application
+from fgrl.pages.annotation.store import Store
 from fgrl.types import Message, Response, Sample
 
 HOST = "http://127.0.0.1:8347"

@@ -21,12 +21,12 @@ from annotation_clients import Client, ServerProcess
 from annotation_stores import samples, settings
 from patience import HUNG
 
-from fgrl.annotation import serving
-from fgrl.annotation import store as stores
-from fgrl.annotation.access import Address
-from fgrl.annotation.store import Store
+from fgrl.base.errors import DataError, Unavailable, UsageError
 from fgrl.cli import main
-from fgrl.errors import DataError, Unavailable, UsageError
+from fgrl.pages.annotation import serving
+from fgrl.pages.annotation import store as stores
+from fgrl.pages.annotation.access import Address
+from fgrl.pages.annotation.store import Store
 from fgrl.types import write_jsonl
 
 pytest.importorskip("uvicorn", reason="needs uvicorn")
@@ -96,7 +96,7 @@ def test_a_new_store_needs_samples_and_annotators(file: Path, tmp_path: Path) ->
 CREATE_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from fgrl.annotation import serving, store
+from fgrl.pages.annotation import serving, store
 
 class Death:
     def __format__(self, _how):
@@ -188,7 +188,7 @@ def test_a_locked_a_newer_and_a_store_on_a_full_disk_end_with_one_message_and_th
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda package: None if package == "uvicorn" else package)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda package: None if package == "uvicorn" else package)
     with pytest.raises(Unavailable, match=r"pip install 'fgrl\[annotate\]'"):
         serving.need_packages()
 
@@ -244,7 +244,7 @@ def test_a_real_server_answers_and_ends_cleanly(file: Path, tmp_path: Path, numb
 
 def test_starting_loads_no_model_library(file: Path, tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom fgrl.annotation import serving\nserving.run = lambda *_: None\nfrom fgrl.cli import main\n"
+        "import sys\nfrom fgrl.pages.annotation import serving\nserving.run = lambda *_: None\nfrom fgrl.cli import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
         "print([name for name in ('torch', 'transformers', 'numpy', 'datasets') if name in sys.modules], file=sys.stderr)"
     )

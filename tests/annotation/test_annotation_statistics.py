@@ -10,7 +10,8 @@ from annotated_samples import annotated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgrl.annotation.statistics import (
+from fgrl.base.errors import DataError
+from fgrl.pages.annotation.statistics import (
     fleiss_kappa,
     page_name,
     statistics,
@@ -20,7 +21,6 @@ from fgrl.annotation.statistics import (
     without_outliers,
     works,
 )
-from fgrl.errors import DataError
 from fgrl.types import Annotation, PairVerdict, Response, Sample, Span
 
 TEXT = "one two three four five six seven eight nine ten"

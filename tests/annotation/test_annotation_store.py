@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from fgrl.annotation import store as stores
-from fgrl.annotation.revisions import ItemState, Refused, Revision
-from fgrl.annotation.store import Busy, Conflict, Store, UnknownItem
-from fgrl.errors import DataError, DiskError
+from fgrl.base.errors import DataError, DiskError
+from fgrl.pages.annotation import store as stores
+from fgrl.pages.annotation.revisions import ItemState, Refused, Revision
+from fgrl.pages.annotation.store import Busy, Conflict, Store, UnknownItem
 from fgrl.types import Message, Response, Sample
 
 

@@ -12,7 +12,9 @@ from annotated_samples import A, B, annotated, span
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgrl.annotation.label_studio import (
+from fgrl.base.errors import DataError
+from fgrl.feedback.page_settings import load_settings
+from fgrl.pages.annotation.label_studio import (
     from_tasks,
     from_utf16,
     labeling_config,
@@ -20,8 +22,6 @@ from fgrl.annotation.label_studio import (
     to_tasks,
     utf16_offset,
 )
-from fgrl.annotation.settings import load_settings
-from fgrl.errors import DataError
 from fgrl.types import Annotation, PairVerdict, Response, Sample
 
 

@@ -12,8 +12,8 @@ from annotation_browser import MANAGER, TEXTS, Desk, Site, items, served, settin
 from browsers import chromium
 from keyboard_annotator import Keyboard, Marked, annotate, as_marked, paper_items
 
-from fgrl.annotation.export import exported
-from fgrl.annotation.settings import load_settings
+from fgrl.feedback.page_settings import load_settings
+from fgrl.pages.annotation.export import exported
 from fgrl.types import Annotation, Response, Sample, Span, read_jsonl, write_jsonl
 
 MOST_KEYS = 70

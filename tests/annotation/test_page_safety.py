@@ -11,7 +11,7 @@ import pytest
 from annotation_browser import MANAGER, TEXTS, Desk, items, served, settings, units
 from browsers import chromium
 
-from fgrl.annotation.settings import PageSettings
+from fgrl.feedback.page_settings import PageSettings
 from fgrl.types import Annotation, Response, Span
 
 HOSTILE = [

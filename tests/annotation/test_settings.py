@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from wording import said
 
-from fgrl.annotation.settings import (
+from fgrl.feedback.page_settings import (
     OTHER,
     Attribute,
     Group,

@@ -15,16 +15,16 @@ from typer.testing import CliRunner, Result
 
 from fgrl import registry
 from fgrl.cli import app, main
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.held_out import measure
-from fgrl.evaluation.observations import Observations, Observed
-from fgrl.evaluation.statistics import weighted_mean
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Metric
-from fgrl.recipe import know_components
-from fgrl.recipe.words import read_sources
-from fgrl.report.comparison_text import comparison_text
-from fgrl.results.comparing import Comparison, compare
-from fgrl.results.evaluations import Evaluation
+from fgrl.library.words import read_sources
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.held_out import measure
+from fgrl.measuring.observations import Observations, Observed
+from fgrl.measuring.statistics import weighted_mean
+from fgrl.pages.report.comparison_text import comparison_text
+from fgrl.runs.results.comparing import Comparison, compare
+from fgrl.runs.results.evaluations import Evaluation
 from fgrl.runs.run import Run
 
 RECIPE = """about: "Answers that are there already."

@@ -14,7 +14,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from fgrl.cli import app, main
-from fgrl.results.curves import curve, first_reaching
+from fgrl.runs.results.curves import curve, first_reaching
 from fgrl.runs.series import Series
 
 REWARDS = {0: [0.0, 0.3, 0.6], 1: [0.1, 0.5, 0.6], 2: [0.2, 0.4, 0.9, 1.0]}

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline_helpers import environment, fgrl_here
 
 from fgrl import registry
-from fgrl.cli.new import kinds
+from fgrl.commands.new import kinds
 
 
 def test_there_is_a_template_for_every_kind() -> None:

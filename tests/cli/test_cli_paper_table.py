@@ -17,8 +17,8 @@ import yaml
 from test_cli_compare import KEPT, fgrl, world  # noqa: F401 - a fixture
 from tiny_recipe import write as write_recipe
 
-from fgrl.errors import UsageError
-from fgrl.recipe.tables import read_table_file
+from fgrl.base.errors import UsageError
+from fgrl.experiments.recipe.tables import read_table_file
 from fgrl.registry import Problems
 
 TABLE = """about: "Answers without a comma & more"

@@ -16,7 +16,7 @@ from conftest import tiny_model
 from test_cli_compare import answered, fgrl, lines, number, told
 
 import fgrl as fgrl_library
-from fgrl.evaluation.answer import read_answers
+from fgrl.measuring.answer import read_answers
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = """about: "Two policies and a judge."

@@ -10,8 +10,8 @@ import pytest
 from pipeline_helpers import environment, fgrl, recipe_file
 from typer.testing import CliRunner
 
-from fgrl import recipe as recipes
 from fgrl.cli import app
+from fgrl.experiments import recipe as recipes
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 COUNTING = "{first: {name: counting, steps: 2}, second: {name: counting, source: '${out:first}'}}"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from answer_helpers import answer_of
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.benchmark import Benchmark
-from fgrl.errors import DataError
-from fgrl.evaluation import answer_files, given
+from fgrl.measuring import answer_files, given
 from fgrl.types import Message, Response, Sample
 
 ALPACA = [

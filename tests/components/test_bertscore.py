@@ -13,10 +13,10 @@ import pytest
 import torch
 from answer_helpers import answer_of
 
+from fgrl.base.console import Console
+from fgrl.base.errors import DataError
 from fgrl.components.metrics.bertscore import BertScore, InverseFrequencies
-from fgrl.console import Console
-from fgrl.errors import DataError
-from fgrl.pipeline.run import scratch_run
+from fgrl.experiments.pipeline.run import scratch_run
 from fgrl.registry import Problems, build
 
 WORDS = [

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_helpers import a_run
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.improvement_chain import ImprovementChain
 from fgrl.components.pair_builders.chain import ChainPairs
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.rewriters.delete import Delete
 from fgrl.components.rewriters.replace import Replace
-from fgrl.errors import DataError
+from fgrl.experiments.pipeline import keys
+from fgrl.experiments.stages.pair import PairStage, drawn
 from fgrl.feedback.chain_checks import EditLimits
 from fgrl.kinds import Stage
-from fgrl.pipeline import keys
 from fgrl.registry import build
-from fgrl.stages.pair import PairStage, drawn
 from fgrl.types import Annotation, Pair, Pairs, Response, Sample, Span, write_jsonl
 
 ANY_CHANGE = EditLimits(max_change=1.0)

@@ -16,10 +16,10 @@ from fgrl.components.metrics.elo_by_rule import EloByRule
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.ifeval.keywords import Existence
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import means_by_name
-from fgrl.evaluation.pairwise import Game
 from fgrl.kinds import Client
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import means_by_name
+from fgrl.measuring.pairwise import Game
 from fgrl.types import Completion, Request, read_jsonl
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"

@@ -10,8 +10,8 @@ import torch
 from conftest import train_tokenizer
 from function_helpers import component, rollout_of, write
 
-from fgrl.errors import UserCodeError
-from fgrl.evaluation.answer import Answer
+from fgrl.base.errors import UserCodeError
+from fgrl.measuring.answer import Answer
 from fgrl.registry import Problems
 from fgrl.types import Response, Sample, Segmentable
 

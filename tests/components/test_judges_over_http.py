@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from fgrl import registry
-from fgrl.cli.checking import estimate_lines
+from fgrl.commands.checking import estimate_lines
+from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.experiments.pipeline.run import Run
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Stage
-from fgrl.pipeline.estimating import Peek
-from fgrl.pipeline.run import Run
-from fgrl.recipe import know_components
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
 Rule = Callable[[str, str], Any]

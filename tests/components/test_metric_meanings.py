@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fgrl import registry
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Meaning, Metric, meaning_in
-from fgrl.recipe import know_components
 
 know_components()
 METRICS = [

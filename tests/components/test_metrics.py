@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fgrl.base.errors import DataError
 from fgrl.components.metrics.kl import Kl
 from fgrl.components.metrics.length import Length
 from fgrl.components.metrics.reference_likelihood import ReferenceLikelihood
@@ -21,10 +22,9 @@ from fgrl.components.metrics.token_auc import TokenAuc
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.ifeval.length import NumberWords
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer, read_answers, write_answers
-from fgrl.evaluation.repetition import distinct
-from fgrl.evaluation.statistics import Estimate
+from fgrl.measuring.answer import Answer, read_answers, write_answers
+from fgrl.measuring.repetition import distinct
+from fgrl.measuring.statistics import Estimate
 
 RULE = AllOf(rules=[NoComma(), NumberWords(relation="at least", num_words=2)])
 ALL = [

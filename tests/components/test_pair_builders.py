@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgrl.base.errors import DataError
 from fgrl.components.pair_builders.by_rule import ByRule
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.ifeval.length import NumberWords
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
-from fgrl.errors import DataError
 from fgrl.types import Response, Sample
 
 texts = st.lists(st.text(alphabet="ab, ", max_size=6), min_size=1, max_size=10)

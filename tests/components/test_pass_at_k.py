@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fgrl.base.errors import DataError
 from fgrl.components.metrics.pass_at_k import PassAtK, pass_at_k
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer
+from fgrl.feedback.sandbox import detect
 from fgrl.kinds import Stage
+from fgrl.measuring.answer import Answer
 from fgrl.registry import Problems, build
-from fgrl.sandbox import detect
 from fgrl.types import Criterion, Response, Sample
 
 RUBRIC = [Criterion(text="says yes", check={"name": "keywords:existence", "keywords": ["yes"]})]

@@ -10,8 +10,8 @@ import pytest
 import torch
 from answer_helpers import answer_of
 
-from fgrl.console import Console
-from fgrl.pipeline.run import scratch_run
+from fgrl.base.console import Console
+from fgrl.experiments.pipeline.run import scratch_run
 from fgrl.registry import Problems, build
 
 TEXTS = ["The lamp is lit at night.", "No.", "", "A door, a lamp, and a very long road to the sea."]

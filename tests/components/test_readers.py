@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fgrl.base.errors import DataError, Unavailable
 from fgrl.components.readers.hf import HuggingFace
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.products import PairsReader, SamplesReader
 from fgrl.data.formats.columns import Columns
 from fgrl.data.formats.converter import Converter
-from fgrl.errors import DataError, Unavailable
 from fgrl.kinds import Reader
 from fgrl.registry import Context, Problems, build
 from fgrl.types import Message, Pair, Ref, Sample, write_jsonl

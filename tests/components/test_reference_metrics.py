@@ -16,14 +16,14 @@ from rouge_score import rouge_scorer
 from sacrebleu.metrics import BLEU
 from sklearn.metrics import accuracy_score, f1_score
 
+from fgrl.base.errors import DataError
 from fgrl.components.metrics.bleu import Bleu
 from fgrl.components.metrics.choice import Choice, first, listed
 from fgrl.components.metrics.exact_match import ExactMatch, squad, triviaqa
 from fgrl.components.metrics.rouge import Rouge
 from fgrl.components.metrics.yes_no import YesNo, verdict
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.statistics import Estimate
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.statistics import Estimate
 
 WORDS = ["a", "the", "cat", "dog", "sat", "on", "mat", "rug", "ran", "home", "quickly", "runs", "running", "Paris"]
 SENTENCES = st.lists(st.sampled_from(WORDS), max_size=7).map(" ".join)

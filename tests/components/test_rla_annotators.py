@@ -11,18 +11,18 @@ from answer_helpers import answer_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.cross_entropy import CrossEntropy
 from fgrl.components.annotators.similarity import Similarity
 from fgrl.components.metrics.similarity import SimilarityMetric
 from fgrl.components.pair_builders.all_ranked import AllRanked
-from fgrl.errors import DataError
-from fgrl.evaluation.closeness import EMPTY
-from fgrl.evaluation.held_out import judged
+from fgrl.experiments.pipeline.run import Run
+from fgrl.feedback.rules.refusals import answers_among
 from fgrl.kinds import PairBuilder
-from fgrl.pipeline.run import Run
+from fgrl.kinds.specs import ModelSpec
+from fgrl.measuring.closeness import EMPTY
+from fgrl.measuring.held_out import judged
 from fgrl.registry import Problems, build
-from fgrl.rules.refusals import answers_among
-from fgrl.specs import ModelSpec
 from fgrl.types import Response, Sample
 
 # RLA, appendix E: label, answer, printed cosine

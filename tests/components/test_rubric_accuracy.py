@@ -16,16 +16,16 @@ from pydantic import PrivateAttr
 from scratch_registry import scratch
 
 from fgrl import registry
-from fgrl.cli.checking import estimate_lines
+from fgrl.base.errors import DataError, Undecided
+from fgrl.commands.checking import estimate_lines
 from fgrl.components.rewards.rubric import Rubric
-from fgrl.errors import DataError, Undecided
-from fgrl.evaluation import given as given_answers
-from fgrl.evaluation.answer import Answer, read_answers, write_answers
+from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.experiments.pipeline.run import Run
+from fgrl.experiments.recipe import know_components
+from fgrl.feedback.rules import rubrics
 from fgrl.kinds import Judge, Metric, Stage, Verifier
-from fgrl.pipeline.estimating import Peek
-from fgrl.pipeline.run import Run
-from fgrl.recipe import know_components
-from fgrl.rules import rubrics
+from fgrl.measuring import given as given_answers
+from fgrl.measuring.answer import Answer, read_answers, write_answers
 from fgrl.types import Criterion, Message, Response, Sample
 
 PROMPT = str(Path(__file__).resolve().parents[2] / "prompts" / "judge_criterion.txt")

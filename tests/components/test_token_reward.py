@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from answer_helpers import answer_of
 
+from fgrl.base.errors import DataError
 from fgrl.components.metrics.token_reward import TokenReward
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer
+from fgrl.measuring.answer import Answer
 
 
 def answer(id: str, total: float | None, *values: float | None, reward: str = "critic") -> Answer:

@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from fgrl.base.errors import DataError
 from fgrl.components.metrics.rating import Rating, read_mark
 from fgrl.components.metrics.win_rate import WinRate
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.length_adjusted import fit
-from fgrl.evaluation.pairwise import matched
-from fgrl.evaluation.statistics import Estimate, estimate, length_adjusted
+from fgrl.feedback.llm.reading import read_label
 from fgrl.kinds import Client, ToDraw
-from fgrl.llm.reading import read_label
-from fgrl.specs import Sampling
+from fgrl.kinds.specs import Sampling
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.length_adjusted import fit
+from fgrl.measuring.pairwise import matched
+from fgrl.measuring.statistics import Estimate, estimate, length_adjusted
 from fgrl.types import Completion, Message, Request
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgrl.base.errors import DataError
 from fgrl.data.formats.columns import Columns
 from fgrl.data.formats.converter import Converter
 from fgrl.data.row import BadRow
-from fgrl.errors import DataError
 from fgrl.types import Message, Pair
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.data.mistakes import LOOKED, SHOWN, Mistakes
-from fgrl.errors import DataError
 
 
 def problems(reader: JsonLines) -> list[str]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from fgrl.base.errors import DataError
 from fgrl.data.row import BadRow, Row, has
 from fgrl.data.row_reader import Omissions, RowReader
 from fgrl.data.rubrics.demand import CODE_CHECKER, Demand, Tally
 from fgrl.data.turns import as_one_text, as_prompt, as_text_or_turns, as_turns
 from fgrl.data.values import as_list, check_lengths, parsed
-from fgrl.errors import DataError
 from fgrl.types import Message
 
 QUESTION = {"role": "user", "content": "Why?", "weight": 3}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fgrl.base.errors import DataError
 from fgrl.data.questions.shots import Examples, Shot, Shots, draw, same
-from fgrl.errors import DataError
 
 
 @settings(deadline=None)

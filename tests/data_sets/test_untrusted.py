@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.data.row import BadRow
 from fgrl.data.rubrics.instruction_ids import checked_by, fitted
 from fgrl.data.rubrics.untrusted import is_for_data, refuse_sandbox
-from fgrl.errors import DataError
 from fgrl.types import Criterion, Sample
 
 CODE = {"name": "code:checker", "source": "def check(response): return True"}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fgrl.components.readers.verinstruct import VerInstruct
 from fgrl.data.row import BadRow
 from fgrl.data.rubrics.coded_set import asked_of_model, in_words, is_hard, mark
+from fgrl.feedback.sandbox import CheckerSandbox, detect
 from fgrl.kinds import Verifier
 from fgrl.registry import build
-from fgrl.sandbox import CheckerSandbox, detect
 
 SHOUTS = "def check_following(instruction, response):\n    return response.isupper()"
 ASKS = (

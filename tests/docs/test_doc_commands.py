@@ -16,11 +16,11 @@ from fake_runs import fake_run
 from scratch_registry import scratch_imports
 from typer.testing import CliRunner
 
-from fgrl import recipe as recipes
 from fgrl.cli import app
-from fgrl.cli.shared import named_and_overrides, overrides
-from fgrl.recipe.sweeps import split
-from fgrl.recipe.tables import is_table_file
+from fgrl.commands.shared import named_and_overrides, overrides
+from fgrl.experiments import recipe as recipes
+from fgrl.experiments.recipe.sweeps import split
+from fgrl.experiments.recipe.tables import is_table_file
 from fgrl.registry import Problems
 
 CHEAP = ("list", "new", "plan", "schema", "show", "validate")

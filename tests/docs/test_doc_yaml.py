@@ -11,9 +11,9 @@ import pytest
 from doc_blocks import ROOT, Block, blocks
 from schema_complaints import complaints
 
-from fgrl import recipe as recipes
 from fgrl import registry
-from fgrl.recipe.schema import schema
+from fgrl.experiments import recipe as recipes
+from fgrl.experiments.recipe.schema import schema
 from fgrl.registry import Problems
 from fgrl.registry.tree import Text, parse
 

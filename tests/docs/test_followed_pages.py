@@ -14,7 +14,7 @@ from scratch_registry import scratch_imports
 from typer.testing import CliRunner, Result
 
 from fgrl.cli import app
-from fgrl.recipe import load
+from fgrl.experiments.recipe import load
 
 pytestmark = pytest.mark.docs
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from doc_blocks import Block, blocks
 
-from fgrl import recipe as recipes
+from fgrl.experiments import recipe as recipes
 
 FUNCTION = (
     "def score(completions, **columns):\n    return [float(text.strip().endswith('?')) for text in completions]\n"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fgrl.errors import UsageError
-from fgrl.results.published import read_published
+from fgrl.base.errors import UsageError
+from fgrl.runs.results.published import read_published
 
 ROOT = Path(__file__).resolve().parents[2]
 SYNTHETIC = Path(__file__).parent / "published"

@@ -10,10 +10,10 @@ import pytest
 from tiny_recipe import a_run
 
 import fgrl
-from fgrl import recipe
-from fgrl.pipeline.log import read_log
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline.log import read_log
 from fgrl.registry import names
-from fgrl.results.metric_names import WORDS
+from fgrl.runs.results.metric_names import WORDS
 
 ROOT = Path(fgrl.__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "how-to" / "training-metrics.md"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fgrl.evaluation.annotation_judging import AnnotationJudge, Contest, as_shown, exchanged
-from fgrl.evaluation.span_sets import Labels, MarkedResponse
-from fgrl.evaluation.statistics import value_of
 from fgrl.kinds import Client
+from fgrl.measuring.annotation_judging import AnnotationJudge, Contest, as_shown, exchanged
+from fgrl.measuring.span_sets import Labels, MarkedResponse
+from fgrl.measuring.statistics import value_of
 from fgrl.types import Annotation, Completion, Request, Sample, Span
 
 LABELS = Labels({"positive": 1.0, "negative": -1.0}, by_sign=True)

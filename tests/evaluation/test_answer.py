@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from answer_helpers import answer_of
 
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer, Attribution, FollowUp, read_answers, write_answers
+from fgrl.base.errors import DataError
+from fgrl.measuring.answer import Answer, Attribution, FollowUp, read_answers, write_answers
 from fgrl.types import Annotation, Criterion, Message, Response, Span
 
 FULL = answer_of(

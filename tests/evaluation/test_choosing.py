@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fgrl.evaluation.choosing import Choice
+from fgrl.measuring.choosing import Choice
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.errors import DataError
-from fgrl.evaluation import bradley_terry, elo
-from fgrl.evaluation.bradley_terry import POINTS_PER_NAT
-from fgrl.evaluation.elo import Anchor, Contest, EloSettings, Ratings, RatingSettings
-from fgrl.evaluation.pairwise import Game, Look, PairOutcome
-from fgrl.evaluation.statistics import Measured, estimate, value_of
-from fgrl.llm.reading import Verdict
-from fgrl.results.elo_views import EloView, of_games
+from fgrl.base.errors import DataError
+from fgrl.feedback.llm.reading import Verdict
+from fgrl.measuring import bradley_terry, elo
+from fgrl.measuring.bradley_terry import POINTS_PER_NAT
+from fgrl.measuring.elo import Anchor, Contest, EloSettings, Ratings, RatingSettings
+from fgrl.measuring.pairwise import Game, Look, PairOutcome
+from fgrl.measuring.statistics import Measured, estimate, value_of
+from fgrl.runs.results.elo_views import EloView, of_games
 
 PLAIN = EloSettings()
 

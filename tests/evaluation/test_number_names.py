@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from fgrl.errors import UsageError
-from fgrl.evaluation.number_names import NumberName, StageNumber, check_known, pick
+from fgrl.base.errors import UsageError
+from fgrl.measuring.number_names import NumberName, StageNumber, check_known, pick
 
 NO_COMMA = NumberName("rule", "punctuation:no_comma")
 

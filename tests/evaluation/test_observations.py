@@ -11,20 +11,20 @@ import pytest
 from answer_helpers import answer_of
 
 from fgrl import registry
-from fgrl.console import Console
-from fgrl.errors import DataError
-from fgrl.evaluation import comparison, elo, human_verdicts, observations
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import Compared, Comparison
-from fgrl.evaluation.held_out import measure
-from fgrl.evaluation.number_names import METRICS
-from fgrl.evaluation.observations import FILE, Observations, Observed, refreshed
-from fgrl.evaluation.pairwise import Game, PairOutcome
-from fgrl.evaluation.statistics import Measured, estimate, weighted_mean
-from fgrl.evaluation.symptoms import SYMPTOMS
+from fgrl.base.console import Console
+from fgrl.base.errors import DataError
+from fgrl.experiments.pipeline.run import scratch_run
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Metric
-from fgrl.pipeline.run import scratch_run
-from fgrl.recipe import know_components
+from fgrl.measuring import comparison, elo, human_verdicts, observations
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import Compared, Comparison
+from fgrl.measuring.held_out import measure
+from fgrl.measuring.number_names import METRICS
+from fgrl.measuring.observations import FILE, Observations, Observed, refreshed
+from fgrl.measuring.pairwise import Game, PairOutcome
+from fgrl.measuring.statistics import Measured, estimate, weighted_mean
+from fgrl.measuring.symptoms import SYMPTOMS
 from fgrl.types import Criterion
 
 PROMPTS = Path(__file__).resolve().parents[2] / "prompts"

@@ -11,14 +11,14 @@ from answer_helpers import answer_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgrl.base.errors import DataError
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
-from fgrl.errors import DataError
-from fgrl.evaluation import pairwise
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.pairwise import Ballot, Disagreement, Game, PairOutcome, compare
+from fgrl.feedback.llm.asking import Question, ask
+from fgrl.feedback.llm.reading import read_verdict
 from fgrl.kinds import Client
-from fgrl.llm.asking import Question, ask
-from fgrl.llm.reading import read_verdict
+from fgrl.measuring import pairwise
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.pairwise import Ballot, Disagreement, Game, PairOutcome, compare
 from fgrl.types import Completion, Message, PairVerdict, Request, Response, Sample, read_jsonl, write_jsonl
 
 FIRST, SECOND, TIE, MISSING = (Ballot.of_verdict(verdict) for verdict in ("first", "second", "tie", None))

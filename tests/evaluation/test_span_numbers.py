@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import jaccard_score, precision_recall_fscore_support
 
-from fgrl.evaluation import span_numbers
-from fgrl.evaluation.span_numbers import GradedResponse, MarkedSpan, Place
-from fgrl.evaluation.statistics import Measured, estimate, value_of
+from fgrl.measuring import span_numbers
+from fgrl.measuring.span_numbers import GradedResponse, MarkedSpan, Place
+from fgrl.measuring.statistics import Measured, estimate, value_of
 
 NAMES = ["positive", "negative"]
 SIDE = st.lists(st.sampled_from(["positive", "negative", None]), max_size=12)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgrl.errors import DataError
-from fgrl.evaluation import span_sets
-from fgrl.evaluation.span_sets import Labels, MarkedResponse, SpanSet
+from fgrl.base.errors import DataError
 from fgrl.kinds import Reader
+from fgrl.measuring import span_sets
+from fgrl.measuring.span_sets import Labels, MarkedResponse, SpanSet
 from fgrl.types import Annotation, Response, Sample, Span
 
 TEXT = "The old lamp, lit at night, stands by the door."

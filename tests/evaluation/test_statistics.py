@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.evaluation.statistics import (
+from fgrl.measuring.statistics import (
     Estimate,
     area_under_curve,
     auc,
@@ -139,7 +139,7 @@ def test_same_seed_same_interval():
 
 
 def test_resampling_in_blocks_draws_as_many():
-    import fgrl.evaluation.statistics as statistics
+    import fgrl.measuring.statistics as statistics
 
     blocks = list(statistics._draws(3000, 2000, 0))
     assert len(blocks) > 1

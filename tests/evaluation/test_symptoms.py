@@ -9,14 +9,14 @@ import pytest
 from answer_helpers import answer_of
 
 from fgrl import registry
-from fgrl.evaluation import comparison
-from fgrl.evaluation.held_out import measure
-from fgrl.evaluation.number_names import METRICS
-from fgrl.evaluation.observations import FILE, refreshed
-from fgrl.evaluation.statistics import value_of
-from fgrl.evaluation.symptoms import SYMPTOMS, symptoms
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Metric
-from fgrl.recipe import know_components
+from fgrl.measuring import comparison
+from fgrl.measuring.held_out import measure
+from fgrl.measuring.number_names import METRICS
+from fgrl.measuring.observations import FILE, refreshed
+from fgrl.measuring.statistics import value_of
+from fgrl.measuring.symptoms import SYMPTOMS, symptoms
 
 know_components()
 SAME = ["x"] * 4, [(0, 0)] * 4

@@ -15,11 +15,11 @@ from scratch_registry import scratch_imports
 from tiny_recipe import a_run
 
 from fgrl import rollouts
-from fgrl.modules.stored_rollouts import CreditedResponse, StoredRollout
-from fgrl.recipe import load
+from fgrl.experiments.recipe import load
+from fgrl.kinds.specs import ModelSpec
+from fgrl.pages.report.terminal import print_tokens
 from fgrl.registry import name_of
-from fgrl.report.terminal import print_tokens
-from fgrl.specs import ModelSpec
+from fgrl.training.stored_rollouts import CreditedResponse, StoredRollout
 from fgrl.types import read_jsonl
 
 ONLINE = [method for method in METHODS if method not in OF_PAIRS]

@@ -23,21 +23,21 @@ from training_helpers import a_run, distance, step_gradient, tiny
 from typer.testing import CliRunner
 
 from fgrl import rollouts
+from fgrl.base.errors import DataError
 from fgrl.cli import app
 from fgrl.components.algorithms.dpo import DPO
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.engines.hf import HF
-from fgrl.errors import DataError
+from fgrl.experiments.pipeline import estimates, execute, plan
+from fgrl.experiments.recipe import load
 from fgrl.kinds import DrawnShape, PolicyWork, Reward, auxiliaries, policy_work
-from fgrl.modules.auxiliaries import Loaded, columns
-from fgrl.modules.auxiliaries import loss as auxiliary_loss
-from fgrl.modules.steps import Step, StepLoader
-from fgrl.modules.units import EncodedUnits, RolloutUnits
-from fgrl.pipeline import estimates, execute, plan
-from fgrl.recipe import load
+from fgrl.kinds.specs import Sampling
 from fgrl.registry import Problems, build, import_file
 from fgrl.rollouts.policies import LentPolicy
-from fgrl.specs import Sampling
+from fgrl.training.auxiliaries import Loaded, columns
+from fgrl.training.auxiliaries import loss as auxiliary_loss
+from fgrl.training.steps import Step, StepLoader
+from fgrl.training.units import EncodedUnits, RolloutUnits
 from fgrl.types import Rewards, Rollout, Sample, per_token
 
 PROMPTS = [Sample(id=str(i), prompt=f"Name the {word}.", reference=[word]) for i, word in enumerate(["sea", "lamp"])]

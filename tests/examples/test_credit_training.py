@@ -19,7 +19,7 @@ from credit_training import (
 )
 from tiny_recipe import log
 
-from fgrl.modules.training_module import TrainingModule
+from fgrl.training.training_module import TrainingModule
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fgrl.feedback.chain_answers import read_passage, read_steps, read_text, steps_schema
-from fgrl.llm.reading import Refused
+from fgrl.feedback.llm.reading import Refused
 
 TEXTS = ['He said "no".\n', "{braces} and\n```\na fence\n```"]
 OBJECTS = [{"id": number, "response": text} for number, text in enumerate(TEXTS, start=1)]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import PrivateAttr
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.feedback.critic import Critic
+from fgrl.feedback.llm import together
 from fgrl.kinds import Client
-from fgrl.llm import together
 from fgrl.types import Completion, Request, Response, Sample
 
 SAMPLE = Sample(id="a", prompt="Where?")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.feedback.critiques import Critique, CritiqueFormat, read_critique, write_critique
+from fgrl.feedback.llm.asking import Parsed
+from fgrl.feedback.llm.reading import Refused
 from fgrl.feedback.quoting import QuoteSearch
-from fgrl.llm.asking import Parsed
-from fgrl.llm.reading import Refused
 from fgrl.types import Annotation, Span
 
 FORM = CritiqueFormat()

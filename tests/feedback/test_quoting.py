@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fgrl.errors import Stopped
+from fgrl.base.errors import Stopped
+from fgrl.feedback.llm.asking import Question
 from fgrl.feedback.quoting import Quotes, QuotingAnnotator
+from fgrl.feedback.templates import Prompt
 from fgrl.kinds import Client
-from fgrl.llm.asking import Question
-from fgrl.templates import Prompt
 from fgrl.types import Completion, Request, Sample, Span
 
 TEXT = "the sea, the sea"

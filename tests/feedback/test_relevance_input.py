@@ -9,7 +9,7 @@ import pytest
 from conftest import train_tokenizer
 from training_helpers import tiny
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.rollouts.relevance_input import prompt_ids, relevance_prompt, response_ids
 
 PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "relevance.txt"

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quote_texts import texts
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.dense_token import DenseToken
 from fgrl.components.annotators.dual_feedback import DualFeedback
 from fgrl.components.readers.critiques import Critiques
 from fgrl.components.readers.jsonl import JsonLines
-from fgrl.errors import DataError
 from fgrl.feedback.critiques import CritiqueFormat, read_critique, write_critique
 from fgrl.feedback.quoting import QuoteSearch
 from fgrl.feedback.text_units import DIVIDE

@@ -12,8 +12,8 @@ from function_helpers import rollout_of, write
 from scratch_registry import scratch
 from wording import said
 
-from fgrl.errors import UserCodeError
-from fgrl.functions import checked_advantages, checked_credit, checked_loss, written_at
+from fgrl.base.errors import UserCodeError
+from fgrl.kinds.functions import checked_advantages, checked_credit, checked_loss, written_at
 from fgrl.registry import build, import_file
 from fgrl.types import Advantages, Batch, Mean
 

@@ -13,8 +13,8 @@ from scratch_registry import scratch
 from user_mistakes import AT_RUN_TIME, HEAD
 from wording import said
 
-from fgrl.errors import UserCodeError
-from fgrl.pipeline.endings import ending
+from fgrl.base.errors import UserCodeError
+from fgrl.experiments.pipeline.endings import ending
 from fgrl.registry import Problems, build, import_file
 
 WHEN_CHECKED = {
@@ -180,7 +180,7 @@ def test_a_mistake_of_a_component_is_reported_with_its_line(
 def test_segmenters_and_metrics_are_checked_too(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fgrl.evaluation.held_out import measure
+    from fgrl.measuring.held_out import measure
     from fgrl.types import Segmentable
 
     monkeypatch.chdir(tmp_path)
@@ -213,8 +213,8 @@ def test_an_error_of_fgrl_itself_stays_a_bug(tmp_path: Path) -> None:
 
 
 def test_errors_that_people_can_act_on_keep_their_ending(tmp_path: Path, tokenizer: Any) -> None:
-    from fgrl.errors import DataError
+    from fgrl.base.errors import DataError
 
-    write(tmp_path, "from fgrl.errors import DataError\n\n" + HEAD + "    raise DataError('no rows')\n")
+    write(tmp_path, "from fgrl.base.errors import DataError\n\n" + HEAD + "    raise DataError('no rows')\n")
     with pytest.raises(DataError):
         component("reward", tmp_path, path="rewards.py:score").scored(rollout_of(["a"], tokenizer=tokenizer))

@@ -16,10 +16,10 @@ from tiny_recipe import a_run, alone
 from training_helpers import row, tiny
 
 from fgrl.components.algorithms.dpo import DPO
-from fgrl.modules.offline import OfflineRounds
-from fgrl.modules.trainer import OfflineSettings
-from fgrl.modules.training_module import TrainingModule
-from fgrl.pipeline.log import read_log
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.training.offline import OfflineRounds
+from fgrl.training.trainer import OfflineSettings
+from fgrl.training.training_module import TrainingModule
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 

@@ -10,8 +10,9 @@ import pytest
 from scratch_registry import scratch
 
 import fgrl
-from fgrl.cli import annotating, app
-from fgrl.errors import UsageError
+from fgrl.base.errors import UsageError
+from fgrl.cli import app
+from fgrl.commands import annotating
 from fgrl.library.sweeps import of_command
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "python.md"

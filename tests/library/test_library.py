@@ -166,7 +166,7 @@ def test_numbers_are_a_table_with_intervals(world: Path, finished: fgrl.Finished
     values = numpy.array([value for (value,) in units[units.model == "after"]["values"]])
     assert list(units.unit.unique()) == [f"topics:{place}" for place in range(8, 12)]
     assert values[:, 0].sum() / values[:, 1].sum() == pytest.approx(after["mean"])
-    with pytest.raises(fgrl.errors.UsageError, match="nothing_like_it"):
+    with pytest.raises(fgrl.base.errors.UsageError, match="nothing_like_it"):
         finished.numbers("nothing_like_it")
 
 
@@ -188,7 +188,7 @@ def test_a_folder_is_opened_again(finished: fgrl.FinishedRun, tmp_path: Path) ->
     assert fgrl.open_run(finished.folder.parent).folder == finished.folder
     assert fgrl.table(finished.folder).equals(finished.numbers())
     for wrong in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(fgrl.errors.UsageError, match="the folder of a run is"):
+        with pytest.raises(fgrl.base.errors.UsageError, match="the folder of a run is"):
             fgrl.open_run(wrong)
 
 
@@ -202,7 +202,7 @@ def test_the_policy_generates_and_gives_probabilities(finished: fgrl.FinishedRun
     assert policy.generate("Write.", n=2, max_new_tokens=4, seed=5) == drawn[:2]
     greedy = [policy.generate("Write.", max_new_tokens=4, temperature=0, seed=seed)[0].text for seed in (0, 1)]
     assert greedy[0] == greedy[1]
-    with pytest.raises(fgrl.errors.UsageError, match="top_p"):
+    with pytest.raises(fgrl.base.errors.UsageError, match="top_p"):
         policy.generate("Write.", top_p=2.0)
 
     base = fgrl.load(tiny_model_dir)
@@ -219,7 +219,7 @@ def test_the_policy_generates_and_gives_probabilities(finished: fgrl.FinishedRun
     assert scored.total == pytest.approx(float(expected.sum()), abs=1e-4)
     assert scored.text == "birds sing"
     assert len(base.log_probs("Write.", "birds sing", finished=False).values) == len(response) - 1
-    with pytest.raises(fgrl.errors.UsageError, match="these values are not rewards"):
+    with pytest.raises(fgrl.base.errors.UsageError, match="these values are not rewards"):
         _ = scored.token_rewards
 
 
@@ -228,9 +228,9 @@ def test_every_way_to_name_a_model_loads_it(finished: fgrl.FinishedRun) -> None:
     total = finished.policy("policy").log_probs("Write.", "birds").total
     for source in (stage, stage.folder, stage.product, finished.folder, finished):
         assert fgrl.load(source).log_probs("Write.", "birds").total == total
-    with pytest.raises(fgrl.errors.UsageError, match="no such folder"):
+    with pytest.raises(fgrl.base.errors.UsageError, match="no such folder"):
         fgrl.load(finished.folder / "absent" / "model")
-    with pytest.raises(fgrl.errors.UsageError, match='did you mean "policy"'):
+    with pytest.raises(fgrl.base.errors.UsageError, match='did you mean "policy"'):
         finished.policy("polcy")
 
 
@@ -253,9 +253,9 @@ def test_a_text_is_scored_with_the_recipes_reward(world: Path, finished: fgrl.Fi
     )
     assert double.reward == 2.0
     assert finished.score("evaluate", "Write.", "birds", reward="vowels").reward == 1.0
-    with pytest.raises(fgrl.errors.UsageError, match='no reward "vowel"'):
+    with pytest.raises(fgrl.base.errors.UsageError, match='no reward "vowel"'):
         finished.score("evaluate", "Write.", "birds", reward="vowel")
-    with pytest.raises(fgrl.errors.UsageError, match="needs policy, which has not run"):
+    with pytest.raises(fgrl.base.errors.UsageError, match="needs policy, which has not run"):
         fgrl.score(world / "vowels.yaml", "evaluate", "Write.", "birds", runs=world / "empty")
 
 
@@ -278,7 +278,7 @@ def test_recorded_answers_have_their_rewards(finished: fgrl.FinishedRun) -> None
     answers = finished.answers(model="after")
     assert len(answers) == 4
     assert all(answer.reward == sum(value or 0 for value in answer.token_rewards) for answer in answers)
-    with pytest.raises(fgrl.errors.UsageError, match='no model "aftr"'):
+    with pytest.raises(fgrl.base.errors.UsageError, match='no model "aftr"'):
         finished.answers(model="aftr")
 
 
@@ -300,7 +300,7 @@ def test_text_of_models_is_drawn_as_text_only(finished: fgrl.FinishedRun, capsys
 
 
 def test_segments_are_spans_of_the_text() -> None:
-    from fgrl.evaluation.answer import Answer
+    from fgrl.measuring.answer import Answer
 
     record = Answer(
         sample={"id": "0", "prompt": "Say."}, response={"text": "One two.", "finished": True},
@@ -319,13 +319,13 @@ def test_mistakes_of_a_recipe_are_raised_with_their_place(world: Path) -> None:
     with pytest.raises(Problems) as raised:
         fgrl.run(world / "vowels.yaml", {"stages.policy.train.lr": "much"}, runs=world / "runs")
     assert "overrides: stages.policy.train.lr: wants float" in str(raised.value)
-    assert isinstance(raised.value, fgrl.errors.FgrlError)
+    assert isinstance(raised.value, fgrl.base.errors.FgrlError)
     with pytest.raises(Problems, match="polcy"):
         fgrl.validate(world / "vowels.yaml", {"stages.polcy.train.lr": 1.0})
     for value in (float("nan"), {1, 2}, object()):
-        with pytest.raises(fgrl.errors.UsageError, match=r"override vars\.base"):
+        with pytest.raises(fgrl.base.errors.UsageError, match=r"override vars\.base"):
             fgrl.validate(world / "vowels.yaml", {"vars.base": value})
-    with pytest.raises(fgrl.errors.UsageError, match="given twice"):
+    with pytest.raises(fgrl.base.errors.UsageError, match="given twice"):
         fgrl.validate(world / "vowels.yaml", {"seed": 1}, seed=2)
 
 
@@ -352,18 +352,18 @@ def test_the_error_of_a_stage_is_raised_and_recorded(world: Path, capfd: pytest.
     overrides = {"stages.policy.prompts.limit": 2, "stages.policy.rollout.batch_size": 8, "stages.evaluate": None}
     (world / "few.txt").write_text("one\ntwo", encoding="utf-8")
     overrides |= {"stages.policy.prompts.path": str(world / "few.txt"), "stages.policy.prompts.limit": None}
-    with pytest.raises(fgrl.errors.DataError, match="takes 4 prompts"):
+    with pytest.raises(fgrl.base.errors.DataError, match="takes 4 prompts"):
         fgrl.run(world / "vowels.yaml", overrides, runs=world / "failing", progress=False)
     assert not (world / "failing" / "vowels").exists(), "a failed start leaves nothing behind"
     fails = {"stages.policy.prompts.template": "{line}", "stages.evaluate": None, "stages.policy.reward.fails": True}
-    with pytest.raises(fgrl.errors.UserCodeError, match="a vowel too many"):
+    with pytest.raises(fgrl.base.errors.UserCodeError, match="a vowel too many"):
         fgrl.run(world / "vowels.yaml", fails, runs=world / "failing", progress=False)
     newest = fgrl.open_run(world / "failing" / "vowels")
     assert newest.state == "failed"
     assert "a vowel too many" in newest.error
     assert "a vowel too many" not in capfd.readouterr().err
     assert "a vowel too many" in (newest.folder / "run.log").read_text()
-    with pytest.raises(fgrl.errors.UsageError, match=r"policy has not finished \(unfinished\)"):
+    with pytest.raises(fgrl.base.errors.UsageError, match=r"policy has not finished \(unfinished\)"):
         _ = newest.stages["policy"].product
     assert newest.numbers().empty
 
@@ -374,7 +374,7 @@ def test_an_error_in_a_component_of_this_process_is_reported_with_its_line(world
         "stages.evaluate": None,
         "stages.policy.reward.fails": True,
     }
-    with pytest.raises(fgrl.errors.UserCodeError) as raised:
+    with pytest.raises(fgrl.base.errors.UserCodeError) as raised:
         fgrl.run(world / "vowels.yaml", overrides, runs=world / "failing", progress=False)
     assert "test_library.py" in str(raised.value)
     assert "ZeroDivisionError: a vowel too many" in str(raised.value)
@@ -433,7 +433,7 @@ stages:
 
 
 def test_a_component_of_this_process_cannot_run_in_processes_of_its_own(world: Path) -> None:
-    with pytest.raises(fgrl.errors.UsageError, match="put the component into a file"):
+    with pytest.raises(fgrl.base.errors.UsageError, match="put the component into a file"):
         fgrl.run(world / "vowels.yaml", {"stages.policy.train.devices": 2}, runs=world / "runs")
 
 

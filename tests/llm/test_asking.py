@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, PrivateAttr
 
-from fgrl.errors import OverBudget
+from fgrl.base.errors import OverBudget
+from fgrl.feedback.llm.asking import EMPTY, Parsed, Question, ask, parse_json, tally
+from fgrl.feedback.llm.reading import Refused, declines
 from fgrl.kinds import Client
-from fgrl.llm.asking import EMPTY, Parsed, Question, ask, parse_json, tally
-from fgrl.llm.reading import Refused, declines
 from fgrl.types import Completion, Message, Request
 
 

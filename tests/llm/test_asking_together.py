@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import pytest
 from patience import HUNG
 
-from fgrl.errors import OverBudget
+from fgrl.base.errors import OverBudget
+from fgrl.feedback.llm import together
+from fgrl.feedback.llm.asking import Question, ask
 from fgrl.kinds import Client
-from fgrl.llm import together
-from fgrl.llm.asking import Question, ask
 from fgrl.types import Completion, Message, Request
 
 T = TypeVar("T")

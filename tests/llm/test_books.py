@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from patience import HUNG
 
+from fgrl.base.errors import DataError
 from fgrl.components.clients.openai import OpenAI
-from fgrl.errors import DataError
-from fgrl.llm import ledger
-from fgrl.llm.desk import Allowance
-from fgrl.llm.prices import Price
-from fgrl.llm.store import CompletionStore
+from fgrl.feedback.llm import ledger
+from fgrl.feedback.llm.desk import Allowance
+from fgrl.feedback.llm.prices import Price
+from fgrl.feedback.llm.store import CompletionStore
 from fgrl.types import Completion, Message, Request, Usage
 
 # -- keys --------------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from fault_server import FaultServer
 
-from fgrl.llm.price_tables import read_tables
-from fgrl.pipeline import execute
-from fgrl.recipe import load
+from fgrl.experiments.pipeline import execute
+from fgrl.experiments.recipe import load
+from fgrl.feedback.llm.price_tables import read_tables
 from fgrl.registry import Problems
 from fgrl.types import Response, Sample, write_jsonl
 

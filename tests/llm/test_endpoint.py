@@ -20,11 +20,11 @@ from fault_server import FaultServer
 from patience import HUNG
 
 from fgrl import registry
-from fgrl.console import Console
-from fgrl.errors import OverBudget, Unavailable
-from fgrl.llm.asking import Question, ask
-from fgrl.llm.prices import Price
-from fgrl.llm.reading import Refused
+from fgrl.base.console import Console
+from fgrl.base.errors import OverBudget, Unavailable
+from fgrl.feedback.llm.asking import Question, ask
+from fgrl.feedback.llm.prices import Price
+from fgrl.feedback.llm.reading import Refused
 from fgrl.types import Completion, Request
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
@@ -579,7 +579,7 @@ def test_ctrl_c_keeps_what_is_in_flight(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["once", "twice"])
 def test_ctrl_c_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Once: what still hangs after the grace is given up. Twice: at once. Either way the books are kept."""
-    monkeypatch.setattr("fgrl.llm.endpoint.GRACE", 0.5)
+    monkeypatch.setattr("fgrl.feedback.llm.endpoint.GRACE", 0.5)
     hanging = threading.Event()
 
     def plan(prompt: str, attempt: int) -> str:

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from fgrl.components.clients.openai import OPENAI
-from fgrl.llm.endpoint_models import SOON, context_length, tables, warning
-from fgrl.pipeline import estimating, plan
-from fgrl.recipe import load
+from fgrl.experiments.pipeline import estimating, plan
+from fgrl.experiments.recipe import load
+from fgrl.feedback.llm.endpoint_models import SOON, context_length, tables, warning
 
 ROOT = Path(__file__).parents[2]
 GOOGLE = "https://generativelanguage.googleapis.com/v1beta/openai/"

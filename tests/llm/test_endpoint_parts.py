@@ -13,15 +13,15 @@ import openai
 import pytest
 from client_helpers import request
 
-from fgrl.errors import Unavailable
-from fgrl.llm import chat_answer
-from fgrl.llm.desk import CacheWriter, Call
-from fgrl.llm.endpoint import RateLimits
-from fgrl.llm.endpoint_errors import EndpointErrors, requested_pause
-from fgrl.llm.prices import Price
-from fgrl.llm.store import CompletionStore
-from fgrl.llm.structured_output import StructuredOutput, response_format
-from fgrl.sanitizing import Scrubber
+from fgrl.base.errors import Unavailable
+from fgrl.base.sanitizing import Scrubber
+from fgrl.feedback.llm import chat_answer
+from fgrl.feedback.llm.desk import CacheWriter, Call
+from fgrl.feedback.llm.endpoint import RateLimits
+from fgrl.feedback.llm.endpoint_errors import EndpointErrors, requested_pause
+from fgrl.feedback.llm.prices import Price
+from fgrl.feedback.llm.store import CompletionStore
+from fgrl.feedback.llm.structured_output import StructuredOutput, response_format
 from fgrl.types import Completion, Usage
 
 KEY = "sk-planted-0123456789"

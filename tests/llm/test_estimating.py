@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from fgrl.cli.checking import estimate_lines
+from fgrl.base.errors import DataError, NotYet
+from fgrl.commands.checking import estimate_lines
 from fgrl.components.clients.openai import OpenAI
 from fgrl.components.judges.llm import LLMJudge
 from fgrl.components.rewards.rubric import Rubric
-from fgrl.errors import DataError, NotYet
+from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.feedback.llm import estimating
+from fgrl.feedback.llm.estimating import Load
 from fgrl.kinds import UNDRAWN, Annotator, AtMost, Client, Expected, Metric, ToDraw, stated
-from fgrl.llm import estimating
-from fgrl.llm.estimating import Load
-from fgrl.pipeline.estimating import Peek
-from fgrl.specs import Sampling
+from fgrl.kinds.specs import Sampling
 from fgrl.types import Completion, Criterion, Message, Request, Sample
 
 PROMPT = str(Path(__file__).parents[2] / "prompts" / "judge_criterion.txt")

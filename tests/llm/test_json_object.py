@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgrl.llm.json_object import first_object
+from fgrl.feedback.llm.json_object import first_object
 
 ROUGH = st.text(alphabet='{}[]"\\:,ab \n\u2713\U0001f389', max_size=8)
 VALUES = st.recursive(

@@ -11,8 +11,8 @@ import genai_prices
 import pytest
 from patience import HUNG
 
-from fgrl.llm import price_tables
-from fgrl.llm.prices import Price, TieredPrice
+from fgrl.feedback.llm import price_tables
+from fgrl.feedback.llm.prices import Price, TieredPrice
 
 OPENAI_API = "https://api.openai.com/v1"
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from fgrl import models, rollouts
+from fgrl.base.errors import DataError, OverBudget
 from fgrl.components.clients import local
 from fgrl.components.clients.local import Local, encode
-from fgrl.errors import DataError, OverBudget
+from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.experiments.pipeline.run import Run
+from fgrl.feedback.llm.estimating import estimate
 from fgrl.kinds import Client
-from fgrl.llm.estimating import estimate
-from fgrl.pipeline.estimating import Peek
-from fgrl.pipeline.run import Run
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import build
-from fgrl.specs import ModelSpec
 from fgrl.types import Message, Ref, Request
 
 WORDS = ["the", "river", "runs", "past", "old", "mills", "and", "lamps", "where", "birds", "sing", "of", "bread"]

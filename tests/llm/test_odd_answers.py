@@ -16,10 +16,10 @@ from client_helpers import a_client, a_run, request
 from fault_server import FaultServer
 
 from fgrl.components.judges.llm import LLMJudge
-from fgrl.llm.prices import Price
-from fgrl.llm.reading import odds
-from fgrl.pipeline import execute
-from fgrl.recipe import load
+from fgrl.experiments.pipeline import execute
+from fgrl.experiments.recipe import load
+from fgrl.feedback.llm.prices import Price
+from fgrl.feedback.llm.reading import odds
 from fgrl.types import Criterion, Sample, write_jsonl
 
 GOOD = 2_000
@@ -140,7 +140,7 @@ class OddServer(FaultServer):
 
 @pytest.fixture(autouse=True)
 def _small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fgrl.llm.attempts.LARGEST_ANSWER", 2 * MIB, raising=False)
+    monkeypatch.setattr("fgrl.feedback.llm.attempts.LARGEST_ANSWER", 2 * MIB, raising=False)
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:

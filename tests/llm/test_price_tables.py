@@ -8,11 +8,11 @@ import pytest
 from client_helpers import a_run
 
 from fgrl import registry
+from fgrl.base.errors import DataError, Unavailable
 from fgrl.components.clients.openai import OpenAI
-from fgrl.errors import DataError, Unavailable
+from fgrl.feedback.llm import price_tables
+from fgrl.feedback.llm.prices import Price
 from fgrl.kinds import Client
-from fgrl.llm import price_tables
-from fgrl.llm.prices import Price
 
 
 def test_prices_by_hand() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.llm.reading import (
+from fgrl.feedback.llm.reading import (
     LABELS,
     Refused,
     declines,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fgrl.base.errors import DataError
 from fgrl.components.clients import replay
 from fgrl.components.clients.local import Local
 from fgrl.components.clients.replay import Line, Replay
-from fgrl.errors import DataError
+from fgrl.experiments.pipeline.run import Run
 from fgrl.kinds import Client
-from fgrl.pipeline.run import Run
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import build
-from fgrl.specs import ModelSpec
 from fgrl.types import Message, Request, Usage
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from client_helpers import a_run
 
+from fgrl.base.errors import Unavailable
+from fgrl.base.sanitizing import HIDDEN, Scrubber
 from fgrl.components.clients.openai import OpenAI
-from fgrl.errors import Unavailable
-from fgrl.sanitizing import HIDDEN, Scrubber
 
 KEY = "sk-proj-Abc/123+xyz=="
 

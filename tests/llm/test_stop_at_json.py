@@ -14,10 +14,10 @@ from transformers import AutoTokenizer
 from fgrl import models, rollouts
 from fgrl.components.clients.local import Local
 from fgrl.components.engines.hf import HF
+from fgrl.experiments.pipeline.run import Run
+from fgrl.feedback.llm.json_object import first_object
 from fgrl.kinds import Early
-from fgrl.llm.json_object import first_object
-from fgrl.pipeline.run import Run
-from fgrl.specs import ModelSpec, Sampling
+from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.types import Message, Prompt, Request
 
 QUESTIONS = [Request(messages=[Message(role="user", content=f"lamps {number}")]) for number in range(10)]

@@ -10,15 +10,15 @@ from client_helpers import request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgrl.base.errors import Unavailable
 from fgrl.components.clients.openai import OpenAI
-from fgrl.errors import Unavailable
-from fgrl.llm import tokens
-from fgrl.llm.tokens import load_tokenizer
+from fgrl.experiments.pipeline.offline import from_cache_only
+from fgrl.feedback.llm import tokens
+from fgrl.feedback.llm.tokens import load_tokenizer
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models import sources
 from fgrl.models.pretrained import tokenizer_of
-from fgrl.pipeline.offline import from_cache_only
 from fgrl.rollouts import encode_prompt
-from fgrl.specs import ModelSpec
 from fgrl.types import Message, Request
 
 TEXT = (
@@ -45,7 +45,7 @@ def test_the_bound_is_above_the_estimate(text: str) -> None:
 @pytest.mark.smollm2
 def test_counting_needs_no_torch_and_counts_what_the_model_is_given() -> None:
     code = (
-        "import sys; from fgrl.components.clients.local import Local; from fgrl.specs import ModelSpec; "
+        "import sys; from fgrl.components.clients.local import Local; from fgrl.kinds.specs import ModelSpec; "
         "from fgrl.types import Message, Request; "
         "asked = Request(messages=[Message(role='user', content=sys.argv[1])]); "
         "count = Local(model=ModelSpec(base='smollm2-135m-instruct')).count_tokens(asked); "

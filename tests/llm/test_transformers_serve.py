@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 from patience import HUNG
 
+from fgrl.base.errors import OverBudget
 from fgrl.components.annotators.preference import Preference
 from fgrl.components.clients.local import Local
 from fgrl.components.clients.openai import OpenAI
-from fgrl.errors import OverBudget
-from fgrl.llm.asking import Question, ask, tally
-from fgrl.llm.estimating import estimate
-from fgrl.llm.prices import Price
-from fgrl.pipeline.estimating import Peek
-from fgrl.pipeline.run import Run
-from fgrl.specs import ModelSpec
+from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.experiments.pipeline.run import Run
+from fgrl.feedback.llm.asking import Question, ask, tally
+from fgrl.feedback.llm.estimating import estimate
+from fgrl.feedback.llm.prices import Price
+from fgrl.kinds.specs import ModelSpec
 from fgrl.types import Message, Request, Response, Sample
 
 pytestmark = pytest.mark.smollm2

@@ -10,7 +10,7 @@ import torch
 from model_helpers import LORA, PROMPTS, RESPONSES, more_padding, stir, tiny, tokens
 
 from fgrl import models
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.models import language_model
 
 
@@ -398,7 +398,7 @@ def test_attention_stays_as_the_recipe_wants_it(tiny_model_dir, monkeypatch):
 
 
 def test_attention_that_is_not_installed_is_replaced_by_that_of_torch(tiny_model_dir, monkeypatch):
-    monkeypatch.setattr("fgrl.specs.find_spec", lambda _name: None)
+    monkeypatch.setattr("fgrl.kinds.specs.find_spec", lambda _name: None)
     asked = tiny(tiny_model_dir, attention="flash_attention_2")
     assert asked.trunk.config._attn_implementation == "sdpa"
 

@@ -16,10 +16,10 @@ from import_walk import sources as modules
 from training_helpers import tiny
 
 from fgrl import models
-from fgrl.errors import DataError
-from fgrl.llm.tokens import load_tokenizer
+from fgrl.base.errors import DataError
+from fgrl.feedback.llm.tokens import load_tokenizer
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models.embeddings import SentenceEncoder
-from fgrl.specs import ModelSpec
 
 READERS = ("from_pretrained", "from_config", "SentenceTransformer", "CrossEncoder", "pipeline")
 """What reads a model, and runs its code if it is allowed to."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models import fingerprint, load
-from fgrl.specs import ModelSpec
 
 
 def test_a_config_that_asks_for_tuples_changes_nothing(tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -15,11 +15,11 @@ from patience import HUNG
 from pipeline_helpers import environment
 
 from fgrl import models
-from fgrl.errors import DataError
-from fgrl.llm.tokens import load_tokenizer
-from fgrl.pipeline import keys
-from fgrl.recipe import load
-from fgrl.specs import ModelSpec
+from fgrl.base.errors import DataError
+from fgrl.experiments.pipeline import keys
+from fgrl.experiments.recipe import load
+from fgrl.feedback.llm.tokens import load_tokenizer
+from fgrl.kinds.specs import ModelSpec
 
 LLAMA = (
     "{% if date_string is not defined %}{% if strftime_now is defined %}{% set date_string = strftime_now('%d %b %Y') %}"

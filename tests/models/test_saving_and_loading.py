@@ -12,9 +12,9 @@ import torch
 from model_helpers import LORA, stir, tiny, tokens
 
 from fgrl import models
-from fgrl.errors import DataError, Unavailable
+from fgrl.base.errors import DataError, Unavailable
+from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.models import loading, wheels
-from fgrl.specs import LoraSpec, ModelSpec
 from fgrl.types import Checkpoint, Ref
 
 
@@ -286,7 +286,7 @@ def test_a_missing_folder_and_a_missing_hub_model_are_told_apart(tiny_model_dir,
 def test_four_bits_say_what_they_need(tiny_model_dir, monkeypatch):
     with pytest.raises(ValueError, match="add lora"):
         tiny(tiny_model_dir, quantize="nf4", trainable=True)
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda name: None)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pip install 'fgrl\[nf4\]'"):
         tiny(tiny_model_dir, quantize="nf4")
 

@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.models import load, packaged
 from fgrl.models.shapes import LIKE_LLAMA, Unknown, _known, architecture, find
-from fgrl.specs import LoraSpec, ModelSpec
 
 
 def config_of(kind: str, **more: Any) -> Any:

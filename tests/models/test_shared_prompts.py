@@ -12,7 +12,7 @@ from model_helpers import LORA, stir, tiny
 
 from fgrl import models, rollouts
 from fgrl.models import shared_prompts
-from fgrl.modules.steps import split
+from fgrl.training.steps import split
 from fgrl.types import Tokens
 
 LONG, SHORT = [1, 5, 9, 13, 8, 21, 34, 7, 11, 19], [1, 6, 4, 17]

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from fgrl import models
+from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.models.vocabulary import Vocabulary
-from fgrl.specs import LoraSpec, ModelSpec
 
 
 def assert_same(light: Vocabulary, spec: ModelSpec) -> None:

@@ -18,14 +18,14 @@ from tiny_recipe import a_run
 from torch import nn
 
 from fgrl import models
+from fgrl.base.console import Console
+from fgrl.base.errors import DataError, Stopped
 from fgrl.components.engines.hf import HF
-from fgrl.console import Console
-from fgrl.errors import DataError, Stopped
 from fgrl.kinds import DrawRequest
+from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.models.embeddings import SentenceEncoder
 from fgrl.models.finite import non_finite
 from fgrl.models.token_embeddings import TokenEncoder
-from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Prompt
 
 

@@ -17,15 +17,16 @@ from pipeline_helpers import HERE
 from scratch_registry import scratch_imports
 from test_online import by_ids, fitted, module_of, reward_of
 
-from fgrl import rollouts, stops
+from fgrl import rollouts
+from fgrl.base import stops
 from fgrl.components.algorithms.grpo import GRPO
-from fgrl.modules import callbacks
-from fgrl.modules.evaluations import Evaluations
-from fgrl.modules.online import OnlineRounds
-from fgrl.modules.training_module import TrainingModule
-from fgrl.pipeline.log import read_log
+from fgrl.experiments.pipeline.log import read_log
 from fgrl.rollouts import kept
 from fgrl.rollouts.kept import FOLDER
+from fgrl.training import callbacks
+from fgrl.training.evaluations import Evaluations
+from fgrl.training.online import OnlineRounds
+from fgrl.training.training_module import TrainingModule
 from fgrl.types import Rewards, Rollout
 
 SETTINGS: dict[str, Any] = {"per_prompt": 2, "batch_size": 6, "lr": 1e-2, "warmup": 0.0, "lora": None, "iterations": 4}

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from fgrl.errors import Stopped
-from fgrl.modules.alarms import Alarm, Alarms, Watch
+from fgrl.base.errors import Stopped
+from fgrl.training.alarms import Alarm, Alarms, Watch
 
 NOTHING = Alarms(**dict.fromkeys(Alarms.model_fields))
 

@@ -11,10 +11,10 @@ import torch
 from scratch_registry import scratch
 from tiny_recipe import a_run, log, weights
 
-from fgrl import ops
-from fgrl.errors import Stopped, UnknownNeed, UserCodeError
+from fgrl.base import ops
+from fgrl.base.errors import Stopped, UnknownNeed, UserCodeError
+from fgrl.experiments.recipe import load
 from fgrl.kinds import Auxiliary, AuxiliarySettings, Reward, RewardWrapper
-from fgrl.recipe import load
 from fgrl.registry import Problems, register
 from fgrl.types import Batch, Rewards, Rollout
 
@@ -138,7 +138,7 @@ def test_a_gradient_that_is_not_finite_names_the_model(
 ) -> None:
     policy = stage(tmp_path, tiny_model_dir, "learned")
     norms = iter([1.0, float("inf")])
-    monkeypatch.setattr("fgrl.modules.strategies.clip", lambda settings, parameters: next(norms))
+    monkeypatch.setattr("fgrl.training.strategies.clip", lambda settings, parameters: next(norms))
     with pytest.raises(Stopped, match="gradient of the guess is not finite"):
         policy.run(a_run(tmp_path / "run"))
 

@@ -26,9 +26,9 @@ from tiny_recipe import log
 from typer.testing import CliRunner
 
 from fgrl.cli import app
-from fgrl.modules import callbacks, online
-from fgrl.modules.training_module import TrainingModule
 from fgrl.registry.outside import forget_file
+from fgrl.training import callbacks, online
+from fgrl.training.training_module import TrainingModule
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -84,7 +84,7 @@ def run_here(recipe: Path, folder: Path, *overrides: str) -> Ran:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPY", str(folder))
         patch.chdir(folder)
-        patch.setattr("fgrl.recipe.loading._by_recipes", set())
+        patch.setattr("fgrl.experiments.recipe.loading._by_recipes", set())
         for owner, name in SPIED:  # put back afterwards
             patch.setattr(owner, name, getattr(owner, name))
         done = CliRunner().invoke(app, ["run", str(recipe), "--runs", str(folder / "runs"), *overrides])

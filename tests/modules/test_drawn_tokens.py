@@ -19,18 +19,18 @@ from torch import Tensor
 from training_helpers import FakeModel, fake_actor_critic, tiny
 
 from fgrl import registry, rollouts
-from fgrl.errors import Stopped
-from fgrl.evaluation.answering import recorded
+from fgrl.base.errors import Stopped
+from fgrl.base.mergeable import as_numbers
+from fgrl.experiments.stages.previews import of_rollout
 from fgrl.kinds import Correction
-from fgrl.mergeable import as_numbers
-from fgrl.modules import finite, mismatch
-from fgrl.modules.alarms import Alarms, Watch
-from fgrl.modules.rollout_metrics import of_responses
-from fgrl.modules.stored_rollouts import RolloutStore
-from fgrl.modules.token_rewards import TokenRewards
-from fgrl.modules.units import RolloutUnits
+from fgrl.measuring.answering import recorded
 from fgrl.rollouts import reference_sums
-from fgrl.stages.previews import of_rollout
+from fgrl.training import finite, mismatch
+from fgrl.training.alarms import Alarms, Watch
+from fgrl.training.rollout_metrics import of_responses
+from fgrl.training.stored_rollouts import RolloutStore
+from fgrl.training.token_rewards import TokenRewards
+from fgrl.training.units import RolloutUnits
 from fgrl.types import Advantages, Batch, DrawnResponse, Prompt, Rewards, Rollout, Sample, Tokens
 from fgrl.types.tensors import concatenate
 

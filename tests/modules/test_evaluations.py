@@ -14,10 +14,10 @@ import torch
 from test_resume import CRASHES, Bomb, crash_around_saving, crashing
 from tiny_recipe import a_run, alone, log, weights
 
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import read_answers
-from fgrl.modules.evaluations import Evaluations
+from fgrl.base.errors import DataError
+from fgrl.measuring.answer import read_answers
 from fgrl.registry import Problems
+from fgrl.training.evaluations import Evaluations
 
 SET = "{prompts: {name: lines, path: topics.txt, skip: 20, limit: 5}, metrics: [length, kl, reference_likelihood], per_prompt: 2, " \
       "sampling: {max_new_tokens: 6, max_prompt_tokens: 48, batch_size: 4}}"  # fmt: skip

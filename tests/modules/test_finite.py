@@ -16,14 +16,14 @@ from scratch_registry import scratch
 from training_helpers import tiny
 
 from fgrl import models
+from fgrl.base.errors import Stopped, UserCodeError
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.algorithms.sft import SFT
-from fgrl.errors import Stopped, UserCodeError
-from fgrl.modules import finite
-from fgrl.modules.alarms import Alarms
-from fgrl.modules.online import check_known
-from fgrl.modules.training_module import TrainingModule
 from fgrl.registry import build, import_file
+from fgrl.training import finite
+from fgrl.training.alarms import Alarms
+from fgrl.training.online import check_known
+from fgrl.training.training_module import TrainingModule
 from fgrl.types import Rewards
 
 LORA = {"r": 4, "alpha": 8}
@@ -133,7 +133,7 @@ def test_a_model_that_is_saved(tiny_model_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("metric", ["reward", "loss", "grad_norm", "critic_grad_norm"])
 def test_alarms_watch_it(metric: str) -> None:
-    from fgrl.modules.alarms import Watch
+    from fgrl.training.alarms import Watch
 
     said: list[str] = []
     watch = Watch(Alarms(), said.append)

@@ -11,9 +11,9 @@ from column_records import records
 from torch import multiprocessing
 from torch.distributed import destroy_process_group, init_process_group
 
-from fgrl.modules import gather
-from fgrl.modules.steps import Step, StepLoader
-from fgrl.modules.units import RolloutUnits
+from fgrl.training import gather
+from fgrl.training.steps import Step, StepLoader
+from fgrl.training.units import RolloutUnits
 
 SIZES = [(2, 5, 1), (4, 1, 3), (1, 3, 2), (3, 2, 1), (2, 4, 3)]
 """Prompt tokens, response tokens and criteria of each response; the first process holds three of them."""

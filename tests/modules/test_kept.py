@@ -12,9 +12,9 @@ import pytest
 import test_online
 
 from fgrl.kinds import Drawer, DrawRequest
-from fgrl.modules.online import OnlineRounds
+from fgrl.kinds.specs import Sampling
 from fgrl.rollouts.kept import FOLDER, Draws, Kept
-from fgrl.specs import Sampling
+from fgrl.training.online import OnlineRounds
 from fgrl.types import DrawnResponse, Prompt
 
 

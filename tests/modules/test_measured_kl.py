@@ -11,9 +11,9 @@ import torch
 from tiny_recipe import a_run, alone, log, weights
 
 from fgrl import rollouts
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models import load
-from fgrl.modules.rollout_metrics import of_responses
-from fgrl.specs import ModelSpec
+from fgrl.training.rollout_metrics import of_responses
 from fgrl.types import Rewards, Rollout, Sample
 
 SEVERAL = ("stages.policy.rollout.per_prompt=3", "stages.policy.train.iterations=3")

@@ -14,16 +14,16 @@ from apart_engine import Apart
 from test_online import QUIET, by_ids, fitted, module_of, reward_of
 from training_helpers import step_gradient, tiny
 
-from fgrl import ops
+from fgrl.base import ops
+from fgrl.base.errors import Stopped
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.algorithms.ppo import PPO
-from fgrl.errors import Stopped
 from fgrl.kinds import Correction
-from fgrl.modules import mismatch, online
-from fgrl.modules.alarms import Alarms
-from fgrl.modules.steps import Step, StepLoader
-from fgrl.modules.stored_rollouts import StoredRollout, parts
-from fgrl.modules.units import RolloutUnits
+from fgrl.training import mismatch, online
+from fgrl.training.alarms import Alarms
+from fgrl.training.steps import Step, StepLoader
+from fgrl.training.stored_rollouts import StoredRollout, parts
+from fgrl.training.units import RolloutUnits
 from fgrl.types import Advantages, Rollout, Sample, read_jsonl
 
 NAN = float("nan")

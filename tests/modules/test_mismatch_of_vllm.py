@@ -9,10 +9,10 @@ from stub_engine import stage
 from test_online import by_ids, fitted, module_of, reward_of
 
 from fgrl.components.algorithms.grpo import GRPO
-from fgrl.modules.alarms import Alarms
-from fgrl.serving import environment
-from fgrl.serving.connection import Connection
-from fgrl.serving.parcels import BroadcastParcel
+from fgrl.rollouts.serving import environment
+from fgrl.rollouts.serving.connection import Connection
+from fgrl.rollouts.serving.parcels import BroadcastParcel
+from fgrl.training.alarms import Alarms
 
 
 @pytest.mark.evidence

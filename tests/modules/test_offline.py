@@ -12,20 +12,20 @@ import pytest
 import torch
 from training_helpers import a_run, distance, joined, row, tiny, whole
 
+from fgrl.base.errors import Stopped
 from fgrl.components.algorithms.bradley_terry import BradleyTerry
 from fgrl.components.algorithms.dpo import DPO
 from fgrl.components.algorithms.sft import SFT
 from fgrl.components.segmenters.bandit import Bandit
 from fgrl.components.segmenters.entropy import Entropy
 from fgrl.components.segmenters.ngram import NGram
-from fgrl.errors import Stopped
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.kinds.specs import ModelSpec
 from fgrl.models import load, save
-from fgrl.modules.offline import OfflineRounds
-from fgrl.modules.rounds import Process
-from fgrl.modules.trainer import OfflineSettings
-from fgrl.modules.training_module import TrainingModule
-from fgrl.pipeline.log import read_log
-from fgrl.specs import ModelSpec
+from fgrl.training.offline import OfflineRounds
+from fgrl.training.rounds import Process
+from fgrl.training.trainer import OfflineSettings
+from fgrl.training.training_module import TrainingModule
 
 LORA = {"r": 4, "alpha": 8}
 

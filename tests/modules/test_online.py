@@ -13,18 +13,18 @@ from pydantic import PrivateAttr
 from torch import Tensor
 from training_helpers import a_run, distance, tiny
 
+from fgrl.base.errors import DataError, Stopped
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.algorithms.ppo import PPO, AdaptiveKL
 from fgrl.components.engines.hf import HF
-from fgrl.errors import DataError, Stopped
+from fgrl.experiments.pipeline.log import read_log
 from fgrl.kinds import Reward
+from fgrl.kinds.specs import Sampling
 from fgrl.models import ActorCritic
-from fgrl.modules.alarms import Alarm, Alarms
-from fgrl.modules.online import OnlineRounds
-from fgrl.modules.trainer import OnlineSettings
-from fgrl.modules.training_module import TrainingModule
-from fgrl.pipeline.log import read_log
-from fgrl.specs import Sampling
+from fgrl.training.alarms import Alarm, Alarms
+from fgrl.training.online import OnlineRounds
+from fgrl.training.trainer import OnlineSettings
+from fgrl.training.training_module import TrainingModule
 from fgrl.types import Rewards, Rollout, Sample, per_response, per_token
 
 QUIET = Alarms(**dict.fromkeys(Alarms.model_fields))

@@ -12,12 +12,12 @@ from test_online import FakeReward, by_ids, fitted, module_of
 from torch import Tensor
 from training_helpers import fake_actor_critic, fake_batch
 
+from fgrl.base.errors import DataError, PolicyNotLent
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.engines.hf import InProcess
-from fgrl.errors import DataError, PolicyNotLent
-from fgrl.modules import gather
-from fgrl.modules.units import RolloutUnits
 from fgrl.rollouts import policies
+from fgrl.training import gather
+from fgrl.training.units import RolloutUnits
 from fgrl.types import Advantages, Rewards, Rollout, Sample
 from fgrl.types.columns import NamedTensors
 
@@ -197,7 +197,7 @@ def test_columns_that_are_not_declared_or_not_filled_are_refused(tiny_model_dir:
         module.rounds.algorithm = algorithm
         registered = pytest.MonkeyPatch()
         with registered.context() as patch:
-            patch.setattr("fgrl.modules.online.name_of", lambda part: ("kind", type(part).__name__.lower()))
+            patch.setattr("fgrl.training.online.name_of", lambda part: ("kind", type(part).__name__.lower()))
             with pytest.raises(DataError, match=said):
                 fitted(module)
 

@@ -16,11 +16,11 @@ import torch
 from crashes import Bomb, crash_around_saving, crashing
 from tiny_recipe import a_run, alone, log, weights
 
-from fgrl.errors import Stopped
-from fgrl.modules.online import OnlineRounds
-from fgrl.modules.training_module import TrainingModule
-from fgrl.pipeline.run import Run
+from fgrl.base.errors import Stopped
+from fgrl.experiments.pipeline.run import Run
 from fgrl.runs.stage import Stage
+from fgrl.training.online import OnlineRounds
+from fgrl.training.training_module import TrainingModule
 
 ONE_STEP = [
     "stages.policy.algorithm={name: grpo, kl_coef: 0.05}", "stages.policy.rollout.per_prompt=3",

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_helpers import declared
 
-from fgrl.modules.steps import StepLoader, micro_batches_per_step, order, split
-from fgrl.modules.units import EncodedUnits
+from fgrl.training.steps import StepLoader, micro_batches_per_step, order, split
+from fgrl.training.units import EncodedUnits
 
 
 def unit(length: int, rows: int = 1) -> list[dict]:

@@ -14,12 +14,12 @@ import torch
 from tiny_recipe import a_run, alone
 from training_helpers import tiny
 
+from fgrl.base.errors import Stopped
 from fgrl.components.engines.hf import HF
-from fgrl.errors import Stopped
-from fgrl.modules import gather, stored_rollouts
-from fgrl.modules.stored_rollouts import MOST_CHARACTERS, MOST_SPANS, MOST_TOKENS, RolloutStore, StoredRollout, parts
+from fgrl.kinds.specs import Sampling
 from fgrl.rollouts import collect
-from fgrl.specs import Sampling
+from fgrl.training import gather, stored_rollouts
+from fgrl.training.stored_rollouts import MOST_CHARACTERS, MOST_SPANS, MOST_TOKENS, RolloutStore, StoredRollout, parts
 from fgrl.types import Advantages, Annotation, Message, Rewards, Rollout, Sample, Span, per_token
 
 NAN = float("nan")

@@ -19,11 +19,11 @@ from training_helpers import a_run, row, tiny
 
 from fgrl.components.algorithms.dpo import DPO
 from fgrl.components.algorithms.sft import SFT
-from fgrl.modules import strategies, weights
-from fgrl.modules.offline import OfflineRounds
-from fgrl.modules.trainer import OfflineSettings, TrainSettings
-from fgrl.modules.training_module import TrainingModule
-from fgrl.pipeline.log import read_log
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.training import strategies, weights
+from fgrl.training.offline import OfflineRounds
+from fgrl.training.trainer import OfflineSettings, TrainSettings
+from fgrl.training.training_module import TrainingModule
 from fgrl.types import Batch, per_response
 
 pytestmark = pytest.mark.usefixtures("warm")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_helpers import joined
 
-from fgrl.mergeable import as_numbers, merged
-from fgrl.modules.tally import Tally
+from fgrl.base.mergeable import as_numbers, merged
+from fgrl.training.tally import Tally
 from fgrl.types import Mean, Most
 
 parts = st.lists(st.lists(st.floats(-100, 100), min_size=1, max_size=4), min_size=1, max_size=5)

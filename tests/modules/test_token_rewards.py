@@ -23,9 +23,9 @@ from fgrl.components.rewards.function import FunctionReward
 from fgrl.components.rewards.rubric import Rubric
 from fgrl.components.rewards.segment_rm import SegmentRM
 from fgrl.kinds import Reward
-from fgrl.modules import gather
-from fgrl.modules.rounds import Process
-from fgrl.modules.token_rewards import TokenRewards
+from fgrl.training import gather
+from fgrl.training.rounds import Process
+from fgrl.training.token_rewards import TokenRewards
 from fgrl.types import Advantages, Rewards, Rollout
 from fgrl.types.tensors import concatenate
 
@@ -131,7 +131,7 @@ def in_one_process() -> Process:
 def test_the_algorithm_and_the_loss_get_them_and_the_records_show_what_was_given(
     tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fgrl.modules.online.name_of", lambda _reward: ("reward", "by_token"))
+    monkeypatch.setattr("fgrl.training.online.name_of", lambda _reward: ("reward", "by_token"))
     settings = TokenRewards(center="batch", end_reward=2.0)
     module = module_of(
         tiny_model_dir, tmp_path, ByToken(), algorithm=Noting(), token_rewards=settings, iterations=1, stored=6
@@ -164,7 +164,7 @@ def test_the_mean_of_a_batch_is_that_of_all_processes(
         return concatenate([rollout, rollout]), concatenate([rewards, better])
 
     monkeypatch.setattr(gather, "everywhere", everywhere)
-    monkeypatch.setattr("fgrl.modules.online.together.everybody", lambda values: values)
+    monkeypatch.setattr("fgrl.training.online.together.everybody", lambda values: values)
     module = module_of(
         tiny_model_dir,
         tmp_path,

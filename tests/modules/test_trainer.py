@@ -25,15 +25,15 @@ from torch import nn
 from training_helpers import row, tiny
 
 from fgrl import models
-from fgrl import recipe as recipes
+from fgrl.base.errors import DataError, Unavailable
 from fgrl.components.algorithms.sft import SFT
-from fgrl.errors import DataError, Unavailable
-from fgrl.modules import checkpoints, weights
-from fgrl.modules import trainer as trainers
-from fgrl.modules.offline import OfflineRounds
-from fgrl.modules.trainer import OfflineSettings, TrainSettings, schedule
-from fgrl.modules.training_module import TrainingModule
+from fgrl.experiments import recipe as recipes
 from fgrl.registry import Problems
+from fgrl.training import checkpoints, weights
+from fgrl.training import trainer as trainers
+from fgrl.training.offline import OfflineRounds
+from fgrl.training.trainer import OfflineSettings, TrainSettings, schedule
+from fgrl.training.training_module import TrainingModule
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -393,7 +393,7 @@ def test_checkpoints_in_folders_are_replaced_in_two_moves(tmp_path: Path) -> Non
 
 
 def test_a_folder_takes_the_place_of_a_folder(tmp_path: Path) -> None:
-    from fgrl.modules import callbacks
+    from fgrl.training import callbacks
 
     def save_checkpoint(path: Path) -> None:
         path.mkdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fgrl import ops
+from fgrl.base import ops
 
 MASK = torch.tensor(
     [

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl import ops
+from fgrl.base import ops
 
 ONE = torch.ones(1, 1, dtype=torch.bool)
 

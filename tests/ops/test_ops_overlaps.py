@@ -9,7 +9,8 @@ from conftest import train_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl import ops, rollouts
+from fgrl import rollouts
+from fgrl.base import ops
 
 TOKENIZER = train_tokenizer()
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from fgrl import ops
+from fgrl.base import ops
 
 CASES = [(0.0, 0.0), (1.3, -0.4), (-0.7, 2.0), (-3.0, -5.0), (4.0, 4.0), (-0.2, 0.0), (25.0, -30.0)]
 BETAS = [0.1, 0.5, 2.0]

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl import ops
+from fgrl.base import ops
 
 
 def bools(*rows: str) -> torch.Tensor:

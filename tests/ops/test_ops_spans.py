@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl import ops
+from fgrl.base import ops
 from fgrl.types import Span
 
 #        The  cat  sat  .   (and an end-of-sequence token that covers no character)

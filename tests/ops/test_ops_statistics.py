@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from fgrl import ops
+from fgrl.base import ops
 
 MASK = torch.tensor(
     [
@@ -26,7 +26,7 @@ def numbers(seed: int, shape: tuple[int, ...] = (4, 5)) -> torch.Tensor:
 
 
 def test_importing_ops_does_not_load_torch():
-    code = "import sys, fgrl.ops; assert 'torch._C' not in sys.modules and 'numpy' not in sys.modules"
+    code = "import sys, fgrl.base.ops; assert 'torch._C' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -10,8 +10,8 @@ from function_helpers import component, write
 from scratch_registry import scratch
 
 from fgrl import registry
+from fgrl.experiments.pipeline import changed_rewards, keys
 from fgrl.kinds import Reward
-from fgrl.pipeline import changed_rewards, keys
 from fgrl.registry import dump, outside, walk
 
 SOURCE = "import helper\n\ndef score(completions):\n    return [helper.value for _ in completions]\n"

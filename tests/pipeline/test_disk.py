@@ -15,10 +15,10 @@ import pytest
 from patience import HUNG
 from pipeline_helpers import environment, fgrl, recipe_file
 
-from fgrl import errors
-from fgrl.errors import DataError, DiskError, disk_error
-from fgrl.files import damage_reported
-from fgrl.llm.store import CompletionStore
+from fgrl.base import errors
+from fgrl.base.errors import DataError, DiskError, disk_error
+from fgrl.base.files import damage_reported
+from fgrl.feedback.llm.store import CompletionStore
 from fgrl.types import Completion, Usage
 
 LIMITED = """

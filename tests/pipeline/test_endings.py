@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fgrl.errors import Aborted, DataError, NotYet, Stopped
-from fgrl.pipeline.endings import ChildFailed, ending
-from fgrl.pipeline.invocation import Invocation
+from fgrl.base.errors import Aborted, DataError, NotYet, Stopped
+from fgrl.experiments.pipeline.endings import ChildFailed, ending
+from fgrl.experiments.pipeline.invocation import Invocation
 
 
 class OutOfMemoryError(RuntimeError):

@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
-from fgrl.pipeline import environment as environment_module
-from fgrl.pipeline.environment import environment, versions_of_imports
+from fgrl.experiments.pipeline import environment as environment_module
+from fgrl.experiments.pipeline.environment import environment, versions_of_imports
 from fgrl.registry import outside
 
 FILE = """

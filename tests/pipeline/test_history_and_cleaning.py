@@ -14,14 +14,14 @@ from filelock import FileLock
 from pipeline_helpers import Bench, fakes
 from typer.testing import CliRunner
 
+from fgrl.base.errors import UsageError
 from fgrl.cli import app
-from fgrl.errors import UsageError
-from fgrl.pipeline import Options
-from fgrl.pipeline.cleaning import Deletion, Wanted, delete, deletions, parse_age
-from fgrl.pipeline.invocation import Invocation
-from fgrl.results.table import headline
+from fgrl.experiments.pipeline import Options
+from fgrl.experiments.pipeline.invocation import Invocation
+from fgrl.runs.cleaning import Deletion, Wanted, delete, deletions, parse_age
 from fgrl.runs.folders import LOCK, Runs
 from fgrl.runs.history import History
+from fgrl.runs.results.table import headline
 from fgrl.runs.stage import Stage
 from fgrl.types import Ref
 

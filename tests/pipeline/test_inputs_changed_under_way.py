@@ -9,9 +9,9 @@ import pytest
 import tiny_recipe
 from pipeline_helpers import fgrl, fgrl_here
 
-from fgrl import recipe
-from fgrl.files import KEPT, kept
-from fgrl.pipeline import plan
+from fgrl.base.files import KEPT, kept
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline import plan
 
 EDITS = """
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_a_file_too_large_for_a_copy_must_stay_as_it_is(
     tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fgrl.pipeline.kept_inputs.MOST_BYTES", 10)
+    monkeypatch.setattr("fgrl.experiments.pipeline.kept_inputs.MOST_BYTES", 10)
     file = tiny_recipe.write(tmp_path, tiny_model_dir)
     (tmp_path / "rewards.py").write_text(EDITS, encoding="utf-8")
     ended = fgrl_here("run", file, "--runs", tmp_path / "runs", *CHANGES, cwd=tmp_path)

@@ -13,13 +13,14 @@ import pytest
 from pipeline_helpers import Bench, fake_recipe, fakes
 from typer.testing import CliRunner
 
-from fgrl import ranks, report
+from fgrl.base import ranks
+from fgrl.base.errors import DataError, UsageError
 from fgrl.cli import app
-from fgrl.errors import DataError, UsageError
-from fgrl.modules.trainer import OnlineSettings
-from fgrl.pipeline import Options, plan
-from fgrl.specs import ModelSpec
-from fgrl.stages.training import TrainingStage
+from fgrl.experiments.pipeline import Options, plan
+from fgrl.experiments.stages.training import TrainingStage
+from fgrl.kinds.specs import ModelSpec
+from fgrl.pages import report
+from fgrl.training.trainer import OnlineSettings
 from fgrl.types import Ref
 
 

@@ -12,15 +12,15 @@ import pytest
 from patience import HUNG
 from pipeline_helpers import environment
 
-from fgrl.errors import Aborted
-from fgrl.pipeline.interrupts import ACKNOWLEDGED, Interrupts
+from fgrl.base.errors import Aborted
+from fgrl.experiments.pipeline.interrupts import ACKNOWLEDGED, Interrupts
 
 COMPUTING = """
 import hashlib
 import threading
 import time
 
-from fgrl.pipeline import interrupts
+from fgrl.experiments.pipeline import interrupts
 
 interrupts.STUCK, interrupts.SAME = 0.2, 0.0
 clock = time.pthread_getcpuclockid(threading.main_thread().ident)
@@ -60,7 +60,7 @@ def test_the_first_is_acknowledged_once_and_the_second_aborts() -> None:
 
 def test_a_second_sigterm_aborts_unless_it_is_the_same_request(monkeypatch: pytest.MonkeyPatch) -> None:
     now, said = [100.0], list[str]()
-    monkeypatch.setattr("fgrl.pipeline.interrupts.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fgrl.experiments.pipeline.interrupts.time.monotonic", lambda: now[0])
     with Interrupts(said.append) as interrupts:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)  # by a scheduler and by the parent
@@ -68,7 +68,7 @@ def test_a_second_sigterm_aborts_unless_it_is_the_same_request(monkeypatch: pyte
         now[0] += 2
         with pytest.raises(Aborted):
             signal.raise_signal(signal.SIGTERM)
-    monkeypatch.setattr("fgrl.stops._tied", [1])
+    monkeypatch.setattr("fgrl.base.stops._tied", [1])
     with Interrupts(said.append):
         for _ in range(3):  # whoever started this process asks again and again
             signal.raise_signal(signal.SIGTERM)

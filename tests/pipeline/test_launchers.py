@@ -18,9 +18,9 @@ from listening import LOOPBACK
 from patience import HUNG
 from pipeline_helpers import HERE, environment, fgrl_here
 
-from fgrl import ranks
-from fgrl.pipeline import run as run_module
-from fgrl.pipeline.run import Run
+from fgrl.base import ranks
+from fgrl.experiments.pipeline import run as run_module
+from fgrl.experiments.pipeline.run import Run
 
 BATCH = {
     "SLURM_JOB_ID": "4711", "SLURM_JOBID": "4711", "SLURM_JOB_NAME": "train", "SLURM_NODELIST": "node7", "SLURM_NNODES": "1",
@@ -128,7 +128,7 @@ def test_each_rank_has_a_gpu_of_its_own_before_a_model_is_loaded(
     torch = run_module.torch
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    monkeypatch.setattr("fgrl.pipeline.run.seeds", SimpleNamespace(seed_libraries=lambda _seed: None))
+    monkeypatch.setattr("fgrl.experiments.pipeline.run.seeds", SimpleNamespace(seed_libraries=lambda _seed: None))
     for name, value in srun(4, 3).items():
         monkeypatch.setenv(name, value)
     run = Run("policy", tmp_path, cache=tmp_path / "cache", rank=3)

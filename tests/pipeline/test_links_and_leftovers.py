@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pipeline_helpers import fgrl_here, recipe_file
 
-from fgrl import files
-from fgrl.pipeline.cleaning import Wanted, delete, deletions
+from fgrl.base import files
+from fgrl.runs.cleaning import Wanted, delete, deletions
 from fgrl.runs.folders import Runs
 
 STAGES = "{first: {name: counting, steps: 3}}"

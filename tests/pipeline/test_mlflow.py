@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pipeline_helpers import HERE, fgrl, fgrl_here, names, recipe_file
 
-from fgrl.pipeline.tracking import MLFLOW_PARAMETERS
+from fgrl.experiments.pipeline.tracking import MLFLOW_PARAMETERS
 
 SECRET = "sk-not-for-anybody-4b1f"
 
@@ -85,7 +85,7 @@ def test_the_points_of_a_sweep_are_runs_with_their_parameters(tmp_path: Path, st
 def test_without_the_package_the_command_that_installs_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda package: None)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda package: None)
     refused = fgrl_here("run", tracked(tmp_path, "{first: {name: counting}}"), cwd=tmp_path)
     assert refused.returncode == 2
     assert "pip install 'fgrl[mlflow]'" in refused.stderr

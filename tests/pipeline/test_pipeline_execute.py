@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from pipeline_helpers import Bench, environment, fake_recipe, fakes
 
-from fgrl import report
-from fgrl.console import Console
-from fgrl.errors import Stopped, UsageError
-from fgrl.files import write_json
-from fgrl.pipeline import Options, Summary, execute, plan
-from fgrl.pipeline.log import read_log
-from fgrl.pipeline.run import Run
+from fgrl.base.console import Console
+from fgrl.base.errors import Stopped, UsageError
+from fgrl.base.files import write_json
+from fgrl.experiments.pipeline import Options, Summary, execute, plan
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.experiments.pipeline.run import Run
+from fgrl.pages import report
 from fgrl.runs.folders import Runs
 from fgrl.runs.stage import Stage
 from fgrl.types import AlarmRecord, Ref

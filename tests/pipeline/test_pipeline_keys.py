@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pipeline_helpers import fake_recipe, fakes
 
 from fgrl import registry
-from fgrl.console import Console
+from fgrl.base.console import Console
+from fgrl.experiments.pipeline import keys, plan
+from fgrl.experiments.recipe import know_components, recipe_name
 from fgrl.kinds import Stage
-from fgrl.pipeline import keys, plan
-from fgrl.recipe import know_components, recipe_name
 from fgrl.registry.problems import Place
 from fgrl.types import Ref
 
@@ -180,12 +180,12 @@ def test_the_attention_that_runs_counts_and_not_the_one_that_was_asked_for(
             fake_recipe(tmp_path, first=stage("flash_attention_2"), second=stage("flash_attention_2")), tmp_path
         )
 
-    monkeypatch.setattr("fgrl.specs.find_spec", lambda _name: None)
+    monkeypatch.setattr("fgrl.kinds.specs.find_spec", lambda _name: None)
     assert key(stage("flash_attention_2")) == key(stage("sdpa")) != key(stage("eager"))
     assert [line for line in planned().notices() if "attention" in line] == [
         "attention: sdpa instead of flash_attention_2, because flash-attn is not installed"
     ]
-    monkeypatch.setattr("fgrl.specs.find_spec", lambda name: name)
+    monkeypatch.setattr("fgrl.kinds.specs.find_spec", lambda name: name)
     assert key(stage("flash_attention_2")) != key(stage("sdpa"))
     assert not [line for line in planned().notices() if "attention" in line]
 
@@ -236,7 +236,7 @@ def test_imported_source_counts_where_it_is_used(stages: ModuleType) -> None:
 def test_a_stage_is_compared_with_those_of_its_own_recipe_and_of_those_that_it_extends(
     stages: ModuleType, tmp_path: Path
 ) -> None:
-    from fgrl.pipeline import execute
+    from fgrl.experiments.pipeline import execute
 
     def recipe(steps: int, path: Path, *parents: Path):
         made = fake_recipe(tmp_path, first=stages.Counting(steps=steps))
@@ -270,7 +270,7 @@ def test_key_does_not_depend_on_the_order_of_mappings(
 
 
 def test_plan_says_why(stages: ModuleType, tmp_path: Path) -> None:
-    from fgrl.pipeline import execute
+    from fgrl.experiments.pipeline import execute
 
     def recipe(steps: int = 3, rate: float = 0.5, seed: int = 0):
         return fake_recipe(

@@ -14,12 +14,14 @@ from patience import HUNG
 from pipeline_helpers import environment
 from typer.testing import CliRunner
 
-from fgrl import cli, errors, pipeline
-from fgrl.cli import checking
-from fgrl.pipeline import preconditions
-from fgrl.recipe import load
-from fgrl.recipe.tracking import Wandb
-from fgrl.sandbox import strength
+from fgrl import cli
+from fgrl.base import errors
+from fgrl.commands import checking
+from fgrl.experiments import pipeline
+from fgrl.experiments.pipeline import preconditions
+from fgrl.experiments.recipe import load
+from fgrl.experiments.recipe.tracking import Wandb
+from fgrl.feedback.sandbox import strength
 
 RECIPE = """
 about: "Two stages; what the second needs is known before the first."
@@ -134,7 +136,7 @@ def test_weights_and_biases_without_a_key(recipe: Path, tmp_path: Path) -> None:
 def test_weights_and_biases_with_a_key_or_without_need(
     variables: dict[str, str], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda module: module)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda module: module)
     for name in [name for name in os.environ if name.startswith("WANDB_") or name == "NETRC"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -151,7 +153,7 @@ def test_weights_and_biases_with_a_key_or_without_need(
 
 def test_all_that_is_not_there_is_one_list_for_every_command(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe stays valid on a machine that cannot run it; only wrong rows make it invalid."""
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda module: None)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda module: None)
     words = [str(recipe), judged(recipe), "stages.policy.model.quantize=nf4"]
     places = ["stages.policy.model", "stages.policy.reward.judge.client"]
     validated = CliRunner().invoke(cli.app, ["validate", *words, "--json"])
@@ -169,7 +171,7 @@ def test_all_that_is_not_there_is_one_list_for_every_command(recipe: Path, monke
 
 def test_finished_stages_need_nothing(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = pipeline.plan(load(recipe, ["stages.sft.model.quantize=nf4"]), recipe.parent / "runs")
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda module: None)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda module: None)
     with pytest.raises(errors.Unavailable):
         preconditions.check(planned.stages, {})
     preconditions.check(planned.stages[1:], {})
@@ -208,7 +210,7 @@ def test_a_sandbox_that_is_weak_is_missing_for_the_small_recipes(
     weak = strength.DetectedSandbox(
         "weak", "a process with limits", "bubblewrap is not installed: apt-get install bubblewrap"
     )
-    for place in ("fgrl.sandbox.detect", "fgrl.sandbox.strength.detect"):
+    for place in ("fgrl.feedback.sandbox.detect", "fgrl.feedback.sandbox.strength.detect"):
         monkeypatch.setattr(place, lambda: weak)
     done = CliRunner().invoke(cli.app, ["doctor", "--runs", str(tmp_path)])
     assert done.exit_code == 1

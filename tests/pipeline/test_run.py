@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from fgrl.console import Console, Ticking, drawn, duration, phase, shown
-from fgrl.pipeline import libraries
-from fgrl.pipeline.log import Log, read_log
-from fgrl.pipeline.run import Run
+from fgrl.base.console import Console, Ticking, drawn, duration, phase, shown
+from fgrl.experiments.pipeline import libraries
+from fgrl.experiments.pipeline.log import Log, read_log
+from fgrl.experiments.pipeline.run import Run
 from fgrl.types import Checkpoint, Ref
 
 
@@ -152,7 +152,7 @@ def test_durations_for_people(seconds: float, text: str) -> None:
 
 def test_pace_counts_only_the_steps_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fgrl.base.console.time.monotonic", lambda: clock[0])
     ticker = Ticking("train", 100, 90, lambda _: None)
     assert ticker.pace == ""
     clock[0] += 10
@@ -162,7 +162,7 @@ def test_pace_counts_only_the_steps_of_this_process(monkeypatch: pytest.MonkeyPa
 
 def test_plain_progress_is_a_line_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fgrl.base.console.time.monotonic", lambda: clock[0])
     stream = io.StringIO()
     console = Console(stream=stream)
     console.prefix = "[2/6] policy · "
@@ -205,7 +205,7 @@ def test_a_library_s_own_handler_does_not_reach_stdout(
 
 def test_the_last_progress_line_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fgrl.base.console.time.monotonic", lambda: clock[0])
     stream = io.StringIO()
     with Console(stream=stream).progress("responses", 96) as ticker:
         for _ in range(2):
@@ -217,7 +217,7 @@ def test_the_last_progress_line_is_printed_once(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_stage_of_one_batch_has_an_eta(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fgrl.base.console.time.monotonic", lambda: clock[0])
     stream = io.StringIO()
     console = Console(stream=stream)
     drawn(0.5, 96)  # no line is open: nothing happens
@@ -243,7 +243,7 @@ def test_numbers_are_rounded_for_people(value: float | str, text: str) -> None:
 
 def test_what_happens_is_said_again_where_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fgrl.base.console.time.monotonic", lambda: clock[0])
     stream, log = io.StringIO(), io.StringIO()
     console = Console(stream=stream)
     console.log = log
@@ -294,7 +294,7 @@ def test_the_live_table_has_the_last_numbers() -> None:
 
 def test_a_log_file_gets_a_line_every_30_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("fgrl.console.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fgrl.base.console.time.monotonic", lambda: clock[0])
     with (tmp_path / "log").open("w+") as file:
         console = Console(stream=file)
         console.enter("loading")

@@ -11,8 +11,8 @@ import pytest
 from pipeline_helpers import environment
 from scratch_registry import scratch
 
-from fgrl.pipeline import execute
-from fgrl.recipe import load
+from fgrl.experiments.pipeline import execute
+from fgrl.experiments.recipe import load
 from fgrl.registry import import_file, outside
 
 SOURCE = '''\
@@ -73,7 +73,7 @@ class LeavingStage(Stage):
 @pytest.fixture
 def leaving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(outside, "_imported", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+    monkeypatch.setattr("fgrl.experiments.recipe.loading._by_recipes", set())
     (tmp_path / "leaving.py").write_text(SOURCE, encoding="utf-8")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(

@@ -10,12 +10,12 @@ import pytest
 from fake_runs import fake_run, ruined_run
 from pipeline_helpers import fgrl_here
 
-from fgrl.evaluation.comparison import means_by_name
+from fgrl.experiments.pipeline.sweep_points import check_metric
 from fgrl.library.sweeps import of_file
-from fgrl.pipeline.sweep_points import check_metric
-from fgrl.report.sweep_page import lead_lines
-from fgrl.results.evaluations import read_evaluation
-from fgrl.results.sweep_records import PointRecord, SweepRecord, main_number, numbers_of, read_sweep_record
+from fgrl.measuring.comparison import means_by_name
+from fgrl.pages.report.sweep_page import lead_lines
+from fgrl.runs.results.evaluations import read_evaluation
+from fgrl.runs.results.sweep_records import PointRecord, SweepRecord, main_number, numbers_of, read_sweep_record
 from fgrl.runs.run import Run
 
 RECIPE = """

@@ -16,12 +16,12 @@ from patience import HUNG
 from pipeline_helpers import FAKES, fake_recipe, fakes, fgrl, start
 from searches import searched, sweep_of
 
-from fgrl.pipeline import plan
-from fgrl.pipeline.sweep_points import Cost, Needs
-from fgrl.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping, Search
-from fgrl.pipeline.sweep_worker import shares
-from fgrl.recipe.sweeps import EarlyTermination, Parameter
-from fgrl.results.sweep_records import PointRecord, SweepRecord, read_sweep_record
+from fgrl.experiments.pipeline import plan
+from fgrl.experiments.pipeline.sweep_points import Cost, Needs
+from fgrl.experiments.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping, Search
+from fgrl.experiments.pipeline.sweep_worker import shares
+from fgrl.experiments.recipe.sweeps import EarlyTermination, Parameter
+from fgrl.runs.results.sweep_records import PointRecord, SweepRecord, read_sweep_record
 from fgrl.types import Ref
 
 RECIPE = f"""

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pipeline_helpers import Bench, fake_recipe, fakes, fgrl, recipe_file
 
-from fgrl import recipe as recipes
-from fgrl.console import Console
-from fgrl.errors import UsageError
-from fgrl.pipeline import Options, execute
-from fgrl.pipeline.tracking import Log, Trackers, to_tensorboard, to_wandb
-from fgrl.recipe.tracking import TensorBoard, Wandb
+from fgrl.base.console import Console
+from fgrl.base.errors import UsageError
+from fgrl.experiments import recipe as recipes
+from fgrl.experiments.pipeline import Options, execute
+from fgrl.experiments.pipeline.tracking import Log, Trackers, to_tensorboard, to_wandb
+from fgrl.experiments.recipe.tracking import TensorBoard, Wandb
 from fgrl.registry import Problems
 
 COUNTING = "{first: {name: counting, steps: 3}}"
@@ -112,7 +112,7 @@ def test_trackers_of_a_stage_that_fails_are_closed(
     tmp_path: Path, stages: ModuleType, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     recorder = Recorder()
-    monkeypatch.setattr("fgrl.pipeline.invocation.trackers", lambda *_args, **_named: Trackers([recorder]))
+    monkeypatch.setattr("fgrl.experiments.pipeline.invocation.trackers", lambda *_args, **_named: Trackers([recorder]))
     with contextlib.suppress(UsageError):
         Bench(tmp_path).run(first=stages.Counting(steps=2), bad=stages.Failing(how=how))
     assert [(stage, failed) for stage, _summary, failed in recorder.closed] == [("first", False), ("bad", True)]

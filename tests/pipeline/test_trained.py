@@ -11,9 +11,9 @@ from conftest import CORPUS
 from pipeline_helpers import fgrl
 from typer.testing import CliRunner
 
+from fgrl.base.errors import DataError, UsageError
 from fgrl.cli import app
-from fgrl.errors import DataError, UsageError
-from fgrl.recipe import words
+from fgrl.library import words
 
 RECIPE = """
 about: "Two trainings, one on top of the other, and a reward model."
@@ -205,7 +205,7 @@ def test_the_command_writes_a_folder_and_prints_its_path(world, tmp_path):
 
 
 def test_the_command_pushes_after_the_check(world, tmp_path, monkeypatch):
-    from fgrl.publishing import pushing
+    from fgrl.exchange.publishing import pushing
 
     pushed = []
     monkeypatch.setattr(pushing, "check", lambda repo, public: "api")

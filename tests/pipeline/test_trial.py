@@ -10,16 +10,16 @@ import pytest
 from pipeline_helpers import fgrl
 from scratch_registry import scratch_imports
 
-from fgrl import recipe
-from fgrl.console import Console
-from fgrl.errors import UsageError
-from fgrl.pipeline import trial
+from fgrl.base.console import Console
+from fgrl.base.errors import UsageError
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline import trial
 
 pytestmark = pytest.mark.usefixtures("warm")
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "credit"
 HEAD = """
-from fgrl.modules.group_relative import GroupRelative
+from fgrl.training.group_relative import GroupRelative
 from fgrl.registry import register
 """
 BY_ROUNDING = (

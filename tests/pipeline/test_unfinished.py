@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pipeline_helpers import Bench, fake_recipe, fakes
 
-from fgrl import report
-from fgrl.cli import chatting
-from fgrl.errors import DiskError, UsageError, UserCodeError
-from fgrl.pipeline import child_process, plan
-from fgrl.publishing import exporting
+from fgrl.base.errors import DiskError, UsageError, UserCodeError
+from fgrl.commands import chatting
+from fgrl.exchange.publishing import exporting
+from fgrl.experiments.pipeline import child_process, plan
+from fgrl.pages import report
 
 
 @pytest.fixture

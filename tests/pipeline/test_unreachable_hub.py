@@ -12,7 +12,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.utils import http_backoff
 from pipeline_helpers import fgrl_here
 
-from fgrl.pipeline.offline import reached_or_off
+from fgrl.experiments.pipeline.offline import reached_or_off
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from torch import distributed
 from user_mistakes import AT_RUN_TIME
 from wording import said
 
-from fgrl.errors import UserCodeError
-from fgrl.modules import gather
-from fgrl.pipeline import workers
-from fgrl.pipeline.endings import ending
+from fgrl.base.errors import UserCodeError
+from fgrl.experiments.pipeline import workers
+from fgrl.experiments.pipeline.endings import ending
+from fgrl.training import gather
 
 pytestmark = pytest.mark.usefixtures("warm")
 

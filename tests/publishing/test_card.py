@@ -13,14 +13,14 @@ from huggingface_hub import ModelCard
 from trained_stages import evaluate, finish, stage, train
 
 import fgrl
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
+from fgrl.base.sanitizing import Sanitizer
+from fgrl.exchange.publishing import card as cards
+from fgrl.exchange.publishing import exporting, lineage, provenance
+from fgrl.exchange.publishing.agreement import Agreement
+from fgrl.exchange.publishing.exported import Exported
+from fgrl.exchange.publishing.exporting import Options
 from fgrl.models.sources import Source
-from fgrl.publishing import card as cards
-from fgrl.publishing import exporting, lineage, provenance
-from fgrl.publishing.agreement import Agreement
-from fgrl.publishing.exported import Exported
-from fgrl.publishing.exporting import Options
-from fgrl.sanitizing import Sanitizer
 
 PACKAGED = "smollm2-135m-instruct"
 

@@ -13,20 +13,21 @@ from trained_stages import stage as unfinished
 from typer.testing import CliRunner
 
 from fgrl import models, rollouts
-from fgrl.cli import app, chatting
-from fgrl.errors import DataError, UsageError
-from fgrl.files import sha256_of_code
+from fgrl.base.errors import DataError, UsageError
+from fgrl.base.files import sha256_of_code
+from fgrl.base.visible import visible
+from fgrl.cli import app
+from fgrl.commands import chatting
+from fgrl.exchange.publishing import conversation
+from fgrl.exchange.publishing.conversation import Conversation
 from fgrl.kinds import Segmenter
-from fgrl.pipeline import named_rewards
-from fgrl.publishing import conversation
-from fgrl.publishing.conversation import Conversation
+from fgrl.kinds.specs import ModelSpec
+from fgrl.library import named_rewards
+from fgrl.pages.report import terminal
+from fgrl.pages.report.marked_tokens import MarkedTokens
 from fgrl.registry import Problems, build
-from fgrl.report import terminal
-from fgrl.report.marked_tokens import MarkedTokens
 from fgrl.rollouts import encode_prompt
-from fgrl.specs import ModelSpec
 from fgrl.types import DrawnResponse, Message
-from fgrl.visible import visible
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def test_a_template_that_refuses_is_explained_and_nothing_is_remembered(tiny_mod
 
 
 def setup(word: str, runs: Path, tmp_path: Path) -> Any:
-    from fgrl.pipeline.run import scratch_run
+    from fgrl.experiments.pipeline.run import scratch_run
 
     reward, products = named_rewards.reward(word, runs)
     with scratch_run("chat", cache=tmp_path, products=products, accelerator="cpu") as run:

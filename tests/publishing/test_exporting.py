@@ -16,11 +16,11 @@ from trained_stages import evaluate, train
 from typer.testing import CliRunner
 
 from fgrl import models
+from fgrl.base.errors import DataError, UsageError
 from fgrl.cli import app
-from fgrl.errors import DataError, UsageError
-from fgrl.publishing import agreement, exporting, provenance
-from fgrl.publishing.exporting import Options
-from fgrl.specs import LoraSpec, ModelSpec
+from fgrl.exchange.publishing import agreement, exporting, provenance
+from fgrl.exchange.publishing.exporting import Options
+from fgrl.kinds.specs import LoraSpec, ModelSpec
 
 IDS = torch.tensor([[1, 20, 30, 40, 70, 71]])
 

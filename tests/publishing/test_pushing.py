@@ -9,8 +9,8 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
-from fgrl.errors import Unavailable, UsageError
-from fgrl.publishing import pushing
+from fgrl.base.errors import Unavailable, UsageError
+from fgrl.exchange.publishing import pushing
 
 
 class Hub:

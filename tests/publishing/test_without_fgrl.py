@@ -12,10 +12,10 @@ from patience import HUNG
 from trained_stages import train
 
 from fgrl import models, rollouts
+from fgrl.exchange.publishing import exporting, provenance
+from fgrl.exchange.publishing.exporting import Options
 from fgrl.kinds import default_engine
-from fgrl.publishing import exporting, provenance
-from fgrl.publishing.exporting import Options
-from fgrl.specs import ModelSpec, Sampling
+from fgrl.kinds.specs import ModelSpec, Sampling
 
 QUESTIONS = ("Write one or two sentences about the sea.", "What is two plus three?")
 TOKENS = 24

@@ -14,17 +14,18 @@ import yaml
 from typer.testing import CliRunner
 from wording import said
 
-from fgrl import native, registry
+from fgrl import registry
+from fgrl.base import native
+from fgrl.base.console import Console
 from fgrl.cli import app
-from fgrl.console import Console
-from fgrl.modules.trainer import OfflineSettings
-from fgrl.pipeline import child_process, execute, machine, plan
-from fgrl.recipe import Recipe, load
-from fgrl.recipe.schema import schema
+from fgrl.experiments.pipeline import child_process, execute, machine, plan
+from fgrl.experiments.recipe import Recipe, load
+from fgrl.experiments.recipe.schema import schema
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Problems
 from fgrl.registry.annotations import marker
 from fgrl.registry.settings import ByDevice
-from fgrl.specs import ModelSpec
+from fgrl.training.trainer import OfflineSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = """

@@ -14,11 +14,11 @@ from scratch_registry import scratch_imports
 from training_helpers import tiny
 from typer.testing import CliRunner
 
-from fgrl import pipeline
+from fgrl.base.errors import UsageError
 from fgrl.cli import app
-from fgrl.errors import UsageError
-from fgrl.pipeline import plan
-from fgrl.recipe import load, placed
+from fgrl.experiments import pipeline
+from fgrl.experiments.pipeline import plan
+from fgrl.experiments.recipe import load, placed
 from fgrl.registry import Problems, dump
 
 APART = Path(__file__).resolve().parents[1] / "support" / "apart_registered.py"

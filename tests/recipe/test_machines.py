@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fgrl.base.errors import UsageError
 from fgrl.cli import app
-from fgrl.errors import UsageError
-from fgrl.pipeline import plan
-from fgrl.recipe import load, placed
+from fgrl.experiments.pipeline import plan
+from fgrl.experiments.recipe import load, placed
 from fgrl.registry import Problems
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "small" / "segment_ppo.yaml"

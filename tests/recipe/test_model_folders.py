@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from wording import said
 
 from fgrl import cli
-from fgrl.pipeline import plan
-from fgrl.recipe import load
+from fgrl.experiments.pipeline import plan
+from fgrl.experiments.recipe import load
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Problems
-from fgrl.specs import ModelSpec
 
 RECIPE = """
 about: "Answers of a model in a folder."

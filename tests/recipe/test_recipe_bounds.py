@@ -11,8 +11,8 @@ from recipe_world import recipe, world  # noqa: F401
 from typer.testing import CliRunner
 
 from fgrl.cli import app
-from fgrl.recipe import load
-from fgrl.recipe.interpolation import resolve
+from fgrl.experiments.recipe import load
+from fgrl.experiments.recipe.interpolation import resolve
 from fgrl.registry import Problems
 from fgrl.registry.tree import Text, parse
 

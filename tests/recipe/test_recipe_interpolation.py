@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fgrl.recipe.interpolation import alone, mentions, origin, resolve, source
+from fgrl.experiments.recipe.interpolation import alone, mentions, origin, resolve, source
 from fgrl.registry.context import FAILED
 from fgrl.registry.tree import Text, Tree, parse
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from recipe_world import Group, Ring, Square, recipe, world  # noqa: F401
 
-from fgrl.recipe import load
-from fgrl.recipe.files import Address, read
-from fgrl.recipe.merging import merge, override
+from fgrl.experiments.recipe import load
+from fgrl.experiments.recipe.files import Address, read
+from fgrl.experiments.recipe.merging import merge, override
 from fgrl.registry import Problems
 from fgrl.registry.building import BARE
 from fgrl.registry.tree import Text, Tree, parse

@@ -17,7 +17,7 @@ from recipe_world import CHILD, PARENT, recipe, world  # noqa: F401
 from wording import said
 
 from fgrl.cli import main
-from fgrl.recipe import load
+from fgrl.experiments.recipe import load
 from fgrl.registry import Problems
 
 FILES = {"parent.yaml": PARENT, "child.yaml": CHILD}

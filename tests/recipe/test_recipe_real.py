@@ -12,8 +12,8 @@ from schema_complaints import complaints
 
 from fgrl import registry
 from fgrl.cli import main
-from fgrl.recipe import know_components, load
-from fgrl.recipe.schema import schema
+from fgrl.experiments.recipe import know_components, load
+from fgrl.experiments.recipe.schema import schema
 from fgrl.registry import Problems, build, describe, dump, undocumented
 from fgrl.registry.tree import Text, parse
 

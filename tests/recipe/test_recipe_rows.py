@@ -8,8 +8,8 @@ import pytest
 from recipe_world import world  # noqa: F401
 from wording import said
 
-from fgrl.recipe import Address, expand, load, recipe_name, rows
-from fgrl.recipe.files import read
+from fgrl.experiments.recipe import Address, expand, load, recipe_name, rows
+from fgrl.experiments.recipe.files import read
 from fgrl.registry import Problems
 
 BASE = """

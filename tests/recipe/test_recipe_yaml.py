@@ -10,7 +10,7 @@ import pytest
 import yaml
 from wording import said
 
-from fgrl.recipe.loading import _Dumper
+from fgrl.experiments.recipe.loading import _Dumper
 from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Place
 from fgrl.registry.tree import Text, parse, scalar

@@ -13,10 +13,11 @@ import pytest
 import torch
 from training_helpers import EOS, PAD, a_run, tiny
 
-from fgrl import models, recipe, rollouts
-from fgrl.mergeable import as_numbers
-from fgrl.pipeline.estimating import Peek
-from fgrl.pipeline.log import read_log
+from fgrl import models, rollouts
+from fgrl.base.mergeable import as_numbers
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.experiments.pipeline.log import read_log
 from fgrl.registry import dump
 from fgrl.types import Ref, Rollout, Sample
 

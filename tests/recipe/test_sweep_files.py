@@ -14,11 +14,11 @@ import pytest
 import yaml
 from scipy import stats
 
-from fgrl import recipe as recipes
-from fgrl.errors import UsageError
-from fgrl.recipe.files import Address, chosen
-from fgrl.recipe.sweeps import Parameter, override, quick_sweep, read_sweep, split, texts_for_wandb
-from fgrl.recipe.tables import is_table_file
+from fgrl.base.errors import UsageError
+from fgrl.experiments import recipe as recipes
+from fgrl.experiments.recipe.files import Address, chosen
+from fgrl.experiments.recipe.sweeps import Parameter, override, quick_sweep, read_sweep, split, texts_for_wandb
+from fgrl.experiments.recipe.tables import is_table_file
 from fgrl.registry import Problems, dump
 
 ROOT = Path(__file__).resolve().parents[2]

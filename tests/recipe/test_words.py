@@ -15,15 +15,15 @@ from import_walk import ROOT
 from patience import HUNG
 from pipeline_helpers import fgrl_here, recipe_file
 
-from fgrl.pipeline import keys, planning
-from fgrl.recipe.named import _moved
+from fgrl.experiments.pipeline import keys, planning
+from fgrl.library.named import _moved
 from fgrl.runs.folders import Runs
 
 STAGES = (
     "{first: {name: counting, steps: 3, words: words.txt}, second: {name: counting, source: '${out:first}'}, "
     "evaluate: {name: measuring, value: 0.5, of: '${out:second}'}}"
 )
-REFUSED = ("pipeline", "modules", "models", "components", "stages", "kinds", "data", "llm", "rollouts", "sandbox")
+REFUSED = ("experiments", "training", "models", "components", "kinds", "data", "rollouts")
 """Rooms that printing the numbers of a folder does not need."""
 BLOCKED = f"""
 import sys

@@ -25,8 +25,8 @@ from typer.testing import CliRunner
 
 from fgrl import registry
 from fgrl.cli import app
-from fgrl.pipeline import execute, plan
-from fgrl.recipe import Recipe, load
+from fgrl.experiments.pipeline import execute, plan
+from fgrl.experiments.recipe import Recipe, load
 
 FOLDER = Path(__file__).parent / "golden"
 RECIPES: dict[str, tuple[ModuleType, tuple[str, ...], tuple[str, ...]]] = {

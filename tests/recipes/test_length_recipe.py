@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fgrl
-from fgrl import recipe as recipes
+from fgrl.experiments import recipe as recipes
 
 FILE = Path(__file__).resolve().parents[2] / "recipes" / "small" / "length.yaml"
 SHORT = {

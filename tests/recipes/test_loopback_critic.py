@@ -13,12 +13,12 @@ import pytest
 from scratch_registry import scratch
 from tiny_recipe import a_run
 
+from fgrl.experiments.recipe import load
 from fgrl.feedback.critic import shown
-from fgrl.recipe import load
+from fgrl.feedback.templates import read_prompt
 from fgrl.registry import Problems, build
 from fgrl.registry.names import _components
 from fgrl.registry.outside import import_file
-from fgrl.templates import read_prompt
 from fgrl.types import Message, Request, Response, Sample
 
 ROOT = Path(__file__).resolve().parents[2]

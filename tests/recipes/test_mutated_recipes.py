@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from fgrl.cli import main
-from fgrl.recipe import load
-from fgrl.recipe.interpolation import resolve
+from fgrl.experiments.recipe import load
+from fgrl.experiments.recipe.interpolation import resolve
 from fgrl.registry.problems import Key
 from fgrl.registry.tree import Tree
 

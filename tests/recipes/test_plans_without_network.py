@@ -11,9 +11,9 @@ import pytest
 from huggingface_hub import constants
 from test_recipes import check_plan
 
-from fgrl.pipeline import estimates, plan
-from fgrl.pipeline.offline import from_cache_only
-from fgrl.recipe import Recipe, load, rows
+from fgrl.experiments.pipeline import estimates, plan
+from fgrl.experiments.pipeline.offline import from_cache_only
+from fgrl.experiments.recipe import Recipe, load, rows
 from fgrl.registry import Problems
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from fgrl import registry
 from fgrl.cli import app
-from fgrl.pipeline import plan
-from fgrl.pipeline.estimating import Peek
-from fgrl.pipeline.planning import Plan
-from fgrl.recipe import Recipe, load, rows
+from fgrl.experiments.pipeline import plan
+from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.experiments.pipeline.planning import Plan
+from fgrl.experiments.recipe import Recipe, load, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "recipes"

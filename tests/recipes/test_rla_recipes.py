@@ -13,11 +13,11 @@ from scratch_registry import scratch
 from test_recipes import ADDRESSES
 
 from fgrl import registry
+from fgrl.experiments.pipeline import execute, plan
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.experiments.recipe import Recipe, load
+from fgrl.experiments.recipe.tables import read_table_file
 from fgrl.kinds import Drawer, DrawRequest, Engine
-from fgrl.pipeline import execute, plan
-from fgrl.pipeline.log import read_log
-from fgrl.recipe import Recipe, load
-from fgrl.recipe.tables import read_table_file
 from fgrl.types import Checkpoint, DrawnResponse, Pairs, Report, Samples
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"

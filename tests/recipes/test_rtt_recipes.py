@@ -11,12 +11,12 @@ import yaml
 from test_recipes import FOUND, ROOT, RTT, changes, loaded, settings, small
 
 from fgrl import models
+from fgrl.experiments.pipeline import execute, plan
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.experiments.recipe import Recipe, load
 from fgrl.kinds import Verifier
-from fgrl.pipeline import execute, plan
-from fgrl.pipeline.log import read_log
-from fgrl.recipe import Recipe, load
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import build, name_of
-from fgrl.specs import ModelSpec
 from fgrl.types import Report, Sample, Samples
 
 BENCHMARKS = {"ifeval", "ifbench", "muldimif", "advanced_if", "general"}

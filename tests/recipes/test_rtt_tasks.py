@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fgrl.pipeline.keys import sha256
-from fgrl.recipe import load
+from fgrl.experiments.pipeline.keys import sha256
+from fgrl.experiments.recipe import load
 
 ROOT = Path(__file__).resolve().parents[2]
 MATH = {"problem": "What is $1/2$?", "solution": "It is $\\boxed{\\frac{1}{2}}$.", "answer": "\\frac{1}{2}"}
@@ -36,7 +36,7 @@ def stage() -> Any:
 
 def task(stage: Any, number: int, row: dict[str, Any], folder: Path) -> Any:
     """The recipe's task of this number, with one row of a local file in place of the hub's."""
-    from fgrl.evaluation import harness
+    from fgrl.measuring import harness
 
     manager = harness.task_manager(stage)
     entry = manager.task_index[stage.tasks[number].task]

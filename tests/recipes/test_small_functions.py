@@ -10,7 +10,7 @@ import pytest
 
 from fgrl.components.annotators.run_tests import RunTests
 from fgrl.components.readers.kodcode import KodCode
-from fgrl.sandbox import detect
+from fgrl.feedback.sandbox import detect
 from fgrl.types import Response
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,11 +15,11 @@ import torch
 from test_recipes import FOUND, ROWS, small
 
 from fgrl import models
-from fgrl.pipeline import execute, plan
-from fgrl.pipeline.log import read_log
-from fgrl.recipe import Recipe, load
+from fgrl.experiments.pipeline import execute, plan
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.experiments.recipe import Recipe, load
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import name_of
-from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, Pairs, Report, Samples, Stats
 
 SMALL = [*map(small, ROWS), "quickstart"]

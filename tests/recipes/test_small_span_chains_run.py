@@ -12,10 +12,10 @@ from test_recipes import ADDRESSES
 from typer.testing import CliRunner
 
 from fgrl.cli import app
-from fgrl.pipeline import execute, plan
-from fgrl.pipeline.log import read_log
-from fgrl.pipeline.planning import Options
-from fgrl.recipe import Recipe, load
+from fgrl.experiments.pipeline import execute, plan
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.experiments.pipeline.planning import Options
+from fgrl.experiments.recipe import Recipe, load
 from fgrl.types import Pairs, Report, Samples
 
 LOSSES = ["dpo", "dpop", "apo_zero", "apo_down"]

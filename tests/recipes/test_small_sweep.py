@@ -11,8 +11,8 @@ import yaml
 from pipeline_helpers import ROOT, fgrl
 from small_sweep import FILE, reduced
 
-from fgrl import recipe as recipes
-from fgrl.results.sweep_records import read_sweep_record
+from fgrl.experiments import recipe as recipes
+from fgrl.runs.results.sweep_records import read_sweep_record
 
 pytestmark = pytest.mark.usefixtures("warm")
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from test_recipes import ADDRESSES
 
-from fgrl.pipeline import execute, plan
-from fgrl.pipeline.log import read_log
-from fgrl.recipe import Recipe, load
+from fgrl.experiments.pipeline import execute, plan
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.experiments.recipe import Recipe, load
 from fgrl.registry import name_of
 from fgrl.types import Pairs, Report, Samples
 

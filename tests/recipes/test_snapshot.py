@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from fgrl import registry
+from fgrl.experiments.pipeline import plan
+from fgrl.experiments.recipe import Recipe, know_components, load, rows
 from fgrl.kinds import Stage
-from fgrl.pipeline import plan
-from fgrl.recipe import Recipe, know_components, load, rows
 from fgrl.registry import Problems
 
 ROOT = Path(__file__).resolve().parents[2]

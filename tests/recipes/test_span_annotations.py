@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fgrl.annotation.settings import OTHER, load_settings
-from fgrl.recipe import load
+from fgrl.experiments.recipe import load
+from fgrl.feedback.page_settings import OTHER, load_settings
 from fgrl.types import Sample, Span, read_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ from test_recipes import loaded
 
 from fgrl.components.annotators.improvement_chain import ImprovementChain
 from fgrl.components.rewriters.delete import Delete
+from fgrl.experiments.stages.pair import PairStage, drawn
 from fgrl.feedback.chain_checks import EditLimits
 from fgrl.kinds import PairBuilder
-from fgrl.stages.pair import PairStage, drawn
 from fgrl.types import Annotation, Pair, PairVerdict, Response, Sample, Span
 
 PEOPLE = ("ann", "ben", "cleo", "dan")

@@ -8,7 +8,7 @@ import pytest
 from test_recipes import SPAN, changes, loaded
 
 from fgrl import registry
-from fgrl.recipe import load
+from fgrl.experiments.recipe import load
 from fgrl.registry import Problems
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from wording import said
 
-from fgrl.recipe import load
+from fgrl.experiments.recipe import load
 from fgrl.registry import Problems
 from fgrl.registry.problems import dotted
 

@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from fgrl import registry
+from fgrl.experiments.recipe.tables import is_table_file, read_table_file
+from fgrl.experiments.stages.average import NUMBER
 from fgrl.kinds import Metric
 from fgrl.kinds.metric import meaning_in
-from fgrl.pipeline.tables import OpenTable, open_table, paper_table
-from fgrl.recipe.named import NamedRecipe
-from fgrl.recipe.tables import is_table_file, read_table_file
-from fgrl.results.published import read_published
-from fgrl.stages.average import NUMBER
+from fgrl.library.named import NamedRecipe
+from fgrl.library.tables import OpenTable, open_table, paper_table
+from fgrl.runs.results.published import read_published
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(ROOT.glob("sweeps/*/*.yaml"))

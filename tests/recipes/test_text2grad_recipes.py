@@ -11,9 +11,9 @@ import pytest
 from test_recipes import ADDRESSES, T2G, changes, loaded
 
 from fgrl import registry
-from fgrl.pipeline import plan
-from fgrl.pipeline.estimating import Peek
-from fgrl.recipe import load
+from fgrl.experiments.pipeline import plan
+from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.experiments.recipe import load
 from fgrl.registry import Problems
 
 ROOT = Path(__file__).resolve().parents[2]

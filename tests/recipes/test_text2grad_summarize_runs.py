@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fgrl.evaluation.answer import read_answers
-from fgrl.pipeline import execute, plan
-from fgrl.pipeline.log import read_log
-from fgrl.recipe import Recipe, load
+from fgrl.experiments.pipeline import execute, plan
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.experiments.recipe import Recipe, load
+from fgrl.measuring.answer import read_answers
 from fgrl.types import Report, Samples
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ import pytest
 from scratch_registry import scratch_imports
 from wording import said
 
-from fgrl.errors import UnknownNeed
+from fgrl.base.errors import UnknownNeed
+from fgrl.experiments.recipe import load
 from fgrl.kinds import check_needs
-from fgrl.recipe import load
 from fgrl.registry import Problems
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +18,7 @@ SOURCE = '''\
 from typing import Any, ClassVar
 
 from fgrl.components.algorithms.ppo import PPO
-from fgrl.evaluation.comparison import Compared
+from fgrl.measuring.comparison import Compared
 from fgrl.kinds import Metric, Relevance, Reward, Segmenter
 from fgrl.registry import register
 

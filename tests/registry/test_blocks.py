@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fgrl import registry
 from fgrl.cli import app
-from fgrl.recipe import know_components
+from fgrl.experiments.recipe import know_components
 from fgrl.registry.docstrings import undocumented
 
 

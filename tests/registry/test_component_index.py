@@ -20,7 +20,7 @@ from fgrl.kinds import Segmenter
 ROOT = Path(__file__).resolve().parents[2]
 LOADED = """
 import json, sys
-from fgrl import recipe
+from fgrl.experiments import recipe
 recipe.load(sys.argv[1])
 print(json.dumps(sorted(name for name in sys.modules if name.startswith("fgrl.components."))))
 """

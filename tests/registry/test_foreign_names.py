@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fgrl import foreign, registry
+from fgrl import registry
+from fgrl.base import foreign
 from fgrl.cli import app
-from fgrl.recipe.merging import TOP
+from fgrl.experiments.recipe.merging import TOP
 
 EXTRACTED = json.loads(Path(__file__).with_name("foreign_names.json").read_text(encoding="utf-8"))
 TOOLKITS = ("TRL", "OpenRLHF", "verl", "axolotl")

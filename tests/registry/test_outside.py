@@ -13,10 +13,10 @@ from recipe_world import recipe, world  # noqa: F401
 from scratch_registry import scratch
 
 from fgrl import registry
-from fgrl.errors import UsageError
-from fgrl.files import sha256_of_code
-from fgrl.pipeline import keys
-from fgrl.recipe import load
+from fgrl.base.errors import UsageError
+from fgrl.base.files import sha256_of_code
+from fgrl.experiments.pipeline import keys
+from fgrl.experiments.recipe import load
 from fgrl.registry import Problems, describe, import_file, load_entry_points, outside
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: None) -> None
     monkeypatch.setattr(outside, "_imported", {})
     monkeypatch.setattr(outside, "_loaded", set())
     monkeypatch.setattr(outside, "_packages", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+    monkeypatch.setattr("fgrl.experiments.recipe.loading._by_recipes", set())
 
 
 def test_a_recipe_imports_a_file_beside_it(tmp_path: Path) -> None:

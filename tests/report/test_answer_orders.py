@@ -11,8 +11,8 @@ from browsers import chromium
 from fake_runs import fake_run, write_lines
 from pages import assert_safe, page, stage
 
-from fgrl.evaluation.answer import Answer
-from fgrl.report.answers import MOST_PROMPTS, MOST_RANKED, Answers, answers_section
+from fgrl.measuring.answer import Answer
+from fgrl.pages.report.answers import MOST_PROMPTS, MOST_RANKED, Answers, answers_section
 
 COUNT = 40
 

@@ -14,10 +14,10 @@ from pages import HOSTILE, assert_safe, page, stage
 from transformers import AutoTokenizer
 
 from fgrl import rollouts
-from fgrl.evaluation.answer import Answer
-from fgrl.report.attribution import BEFORE, MOST_CRITERIA, MOST_PROMPTS, criteria_section, first_drawn
-from fgrl.report.drawing import MOST_TOKENS, Piece, ShownAnswer, pieces
-from fgrl.report.marked_tokens import MarkedTokens
+from fgrl.measuring.answer import Answer
+from fgrl.pages.report.attribution import BEFORE, MOST_CRITERIA, MOST_PROMPTS, criteria_section, first_drawn
+from fgrl.pages.report.drawing import MOST_TOKENS, Piece, ShownAnswer, pieces
+from fgrl.pages.report.marked_tokens import MarkedTokens
 from fgrl.types import Response, Sample
 
 ITEM = re.compile(r'<i class="t ([^"]*)" title="([^"]*)">(.*?)</i>')

@@ -12,8 +12,8 @@ import pytest
 from fake_runs import fake_run, write_lines
 from pages import HOSTILE, assert_safe, change, page, stage
 
-from fgrl.report.chains import MOST_CHAINS, MOST_STEPS, ShownChain, chains_section, verdicts
-from fgrl.report.escaping import MOST_CHARACTERS
+from fgrl.pages.report.chains import MOST_CHAINS, MOST_STEPS, ShownChain, chains_section, verdicts
+from fgrl.pages.report.escaping import MOST_CHARACTERS
 from fgrl.types import PairVerdict, Response, Sample
 
 TEXTS = [

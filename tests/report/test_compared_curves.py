@@ -9,7 +9,7 @@ import pytest
 from fake_runs import fake_run, write_lines
 from pages import HOSTILE, assert_safe, page, stage
 
-from fgrl.report import plots
+from fgrl.pages.report import plots
 from fgrl.runs.series import Series
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.report.differences import CONTEXT, MOST_COMPARED, Folded, Part, folded, parts, words
+from fgrl.pages.report.differences import CONTEXT, MOST_COMPARED, Folded, Part, folded, parts, words
 
 TEXT = st.text("ab e\u0301🐕\u200d👩🏽中文.,\n<&'", max_size=40)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fgrl.evaluation.elo import RatingSettings
-from fgrl.evaluation.pairwise import Game, PairOutcome
-from fgrl.report import elo_text
-from fgrl.results.elo_views import EloView, of_games
+from fgrl.measuring.elo import RatingSettings
+from fgrl.measuring.pairwise import Game, PairOutcome
+from fgrl.pages.report import elo_text
+from fgrl.runs.results.elo_views import EloView, of_games
 
 
 def view() -> EloView:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from frontier_runs import ALL, WIN, recipes_at
 
-from fgrl.evaluation.number_names import NumberName
-from fgrl.report.figures import draw_frontier as draw
-from fgrl.report.figures import frontier_rows as rows
-from fgrl.report.figures import title
-from fgrl.results.frontier import frontier
-from fgrl.results.table import table_of
+from fgrl.measuring.number_names import NumberName
+from fgrl.pages.report.figures import draw_frontier as draw
+from fgrl.pages.report.figures import frontier_rows as rows
+from fgrl.pages.report.figures import title
+from fgrl.runs.results.frontier import frontier
+from fgrl.runs.results.table import table_of
 
 
 def test_axes_have_names_for_people() -> None:

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import HOSTILE, assert_safe, change, page, stage
 
-from fgrl.report.drawing import LANES, MOST_MARKS, ShownAnnotation, draw, lanes, listed, pieces
-from fgrl.report.escaping import MOST_CHARACTERS
-from fgrl.report.marked_tokens import MarkedTokens, kind_of, nested
+from fgrl.pages.report.drawing import LANES, MOST_MARKS, ShownAnnotation, draw, lanes, listed, pieces
+from fgrl.pages.report.escaping import MOST_CHARACTERS
+from fgrl.pages.report.marked_tokens import MarkedTokens, kind_of, nested
 from fgrl.types import Annotation, Span
 
 

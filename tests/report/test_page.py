@@ -13,7 +13,7 @@ import pytest
 from fake_runs import answer, fake_run, stats, write_json, write_lines
 from pages import HOSTILE, assert_safe, change, page, stage
 
-from fgrl.report.page import MOST_CURVES
+from fgrl.pages.report.page import MOST_CURVES
 
 
 @pytest.fixture(scope="module")

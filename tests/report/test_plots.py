@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fgrl.report import plots
+from fgrl.pages.report import plots
 from fgrl.runs.series import Series
 
 
@@ -58,7 +58,7 @@ def test_a_plot_has_the_pages_colours_and_nothing_that_loads_or_names() -> None:
 
 
 def test_the_same_plot_is_the_same_bytes_in_every_process() -> None:
-    code = "from fgrl.report import plots; from fgrl.runs.series import Series; print(plots.curve(Series('x', [0.0, 1.0], [0.0, 1.0])))"
+    code = "from fgrl.pages.report import plots; from fgrl.runs.series import Series; print(plots.curve(Series('x', [0.0, 1.0], [0.0, 1.0])))"
     made = [
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, check=True, env=os.environ | {"PYTHONHASHSEED": seed}

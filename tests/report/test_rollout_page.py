@@ -10,9 +10,9 @@ import pytest
 from fake_runs import fake_run, write_lines
 from pages import assert_safe, page, stage
 
-from fgrl.modules.stored_rollouts import CREDIT, StoredRollout
-from fgrl.report.page import MOST_LAYERS
-from fgrl.report.rollouts import ADVANTAGE, MOST_COLUMNS, MOST_ROLLOUTS, StoredRollouts, rollouts_section
+from fgrl.pages.report.page import MOST_LAYERS
+from fgrl.pages.report.rollouts import ADVANTAGE, MOST_COLUMNS, MOST_ROLLOUTS, StoredRollouts, rollouts_section
+from fgrl.training.stored_rollouts import CREDIT, StoredRollout
 
 TITLES = re.compile(r'<i class="t ([^"]*)" title="([^"]*)">')
 

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 from browsers import chromium
 
-from fgrl.evaluation.statistics import Estimate
-from fgrl.report import sweep_page
-from fgrl.report.sweep_plots import Shown, fits_heat_map, heat_map, parallel, response
-from fgrl.results.sweep_records import Lead, PointRecord, SharedRecord, SweepRecord, write_sweep
+from fgrl.measuring.statistics import Estimate
+from fgrl.pages.report import sweep_page
+from fgrl.pages.report.sweep_plots import Shown, fits_heat_map, heat_map, parallel, response
+from fgrl.runs.results.sweep_records import Lead, PointRecord, SharedRecord, SweepRecord, write_sweep
 
 HOSTILE = "<script>alert(1)</script>"
 

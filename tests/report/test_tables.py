@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fgrl.report.text_tables import markdown, number_json, number_text
-from fgrl.results.estimates import ShownEstimate
-from fgrl.results.evaluations import Evaluation, RecipeResults
-from fgrl.results.table import answer, table_of
+from fgrl.pages.report.text_tables import markdown, number_json, number_text
+from fgrl.runs.results.estimates import ShownEstimate
+from fgrl.runs.results.evaluations import Evaluation, RecipeResults
+from fgrl.runs.results.table import answer, table_of
 
 ABOUT = "corpus BLEU, nrefs:1|tok:13a"
 REPORT = {"baseline": "sft", "metrics": {"bleu": {"sft": {"corpus": 1.0}, "policy": {"corpus": 1.0}, "about": ABOUT}}}

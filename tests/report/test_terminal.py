@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fgrl.evaluation.answer import Attribution
-from fgrl.report.marked_tokens import MarkedTokens
-from fgrl.report.terminal import plain, print_tokens
+from fgrl.measuring.answer import Attribution
+from fgrl.pages.report.marked_tokens import MarkedTokens
+from fgrl.pages.report.terminal import plain, print_tokens
 from fgrl.types import Annotation, Span
 
 

@@ -15,18 +15,18 @@ import yaml
 from fake_runs import estimate, fake_run, write_answers, write_json, write_lines
 from pages import assert_safe, change, page, stage
 
-from fgrl.evaluation import observations
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.observations import Observed
-from fgrl.evaluation.repetition import copied_share
-from fgrl.evaluation.statistics import weighted_mean
-from fgrl.evaluation.symptoms import repeats_prompt
+from fgrl.kinds.specs import ModelSpec, stage_of
+from fgrl.measuring import observations
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.observations import Observed
+from fgrl.measuring.repetition import copied_share
+from fgrl.measuring.statistics import weighted_mean
+from fgrl.measuring.symptoms import repeats_prompt
 from fgrl.registry import build
-from fgrl.results.concluding import conclude, renew
-from fgrl.results.conclusions import Conclusions, Finding, Reply
-from fgrl.results.verdict import percent, trend
+from fgrl.runs.results.concluding import conclude, renew
+from fgrl.runs.results.conclusions import Conclusions, Finding, Reply
+from fgrl.runs.results.verdict import percent, trend
 from fgrl.runs.run import Run
-from fgrl.specs import ModelSpec, stage_of
 from fgrl.types import Ref, Response, Sample
 
 LONG = "A heron stands still in the shallow water for a very long time and then it strikes a small fish"

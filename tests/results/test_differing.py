@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fgrl.results.differing import differing
+from fgrl.runs.results.differing import differing
 
 
 def policy(**fields: Any) -> dict[str, Any]:

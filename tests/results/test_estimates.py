@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fgrl.evaluation.statistics import Estimate
-from fgrl.results.estimates import Axis, ShownEstimate, axis_of, common_decimals
-from fgrl.results.numbers import measures
+from fgrl.measuring.statistics import Estimate
+from fgrl.runs.results.estimates import Axis, ShownEstimate, axis_of, common_decimals
+from fgrl.runs.results.numbers import measures
 
 
 def test_the_narrowest_interval_has_two_digits() -> None:

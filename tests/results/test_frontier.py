@@ -7,11 +7,11 @@ import re
 import pytest
 from frontier_runs import ALL, WIN, recipes_at
 
-from fgrl.errors import UsageError
-from fgrl.results.evaluations import RecipeResults
-from fgrl.results.frontier import Frontier
-from fgrl.results.frontier import frontier as of_table
-from fgrl.results.table import table_of
+from fgrl.base.errors import UsageError
+from fgrl.runs.results.evaluations import RecipeResults
+from fgrl.runs.results.frontier import Frontier
+from fgrl.runs.results.frontier import frontier as of_table
+from fgrl.runs.results.table import table_of
 
 
 def frontier(results: list[RecipeResults], x: str, y: str, models: list[str] | None = None) -> Frontier:

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from fgrl.evaluation.statistics import Estimate
-from fgrl.results.influences import LEAST, influences
-from fgrl.results.sweep_records import PointRecord, SweepRecord
+from fgrl.measuring.statistics import Estimate
+from fgrl.runs.results.influences import LEAST, influences
+from fgrl.runs.results.sweep_records import PointRecord, SweepRecord
 
 
 def sweep(count: int, seed: int = 0) -> SweepRecord:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fgrl.evaluation.observations import Observations, Observed
-from fgrl.evaluation.statistics import weighted_mean
-from fgrl.results.comparing import Cell, Difference, compare, row_difference
-from fgrl.results.evaluations import Evaluation
-from fgrl.results.paper_table import cell_of, mark_best, measurement
+from fgrl.measuring.observations import Observations, Observed
+from fgrl.measuring.statistics import weighted_mean
+from fgrl.runs.results.comparing import Cell, Difference, compare, row_difference
+from fgrl.runs.results.evaluations import Evaluation
+from fgrl.runs.results.paper_table import cell_of, mark_best, measurement
 
 SETTINGS: dict[str, Any] = {
     "name": "evaluate",

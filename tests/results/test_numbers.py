@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fgrl.results.numbers import measures
+from fgrl.runs.results.numbers import measures
 
 ABOUT = "corpus BLEU, nrefs:1|tok:13a"
 REPORT = {

@@ -8,8 +8,8 @@ import pytest
 from fake_runs import ruined_run
 from pages import page
 
-from fgrl.results.concluding import conclude
-from fgrl.results.conclusions import Conclusions
+from fgrl.runs.results.concluding import conclude
+from fgrl.runs.results.conclusions import Conclusions
 from fgrl.runs.run import Run
 
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from fgrl.results.text import duration, number, signed
-from fgrl.visible import visible
+from fgrl.base.visible import visible
+from fgrl.runs.results.text import duration, number, signed
 
 
 @pytest.mark.parametrize(

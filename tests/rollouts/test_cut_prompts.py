@@ -10,9 +10,9 @@ from conftest import train_tokenizer
 from tiny_recipe import a_run, alone, log
 
 from fgrl import rollouts
-from fgrl.errors import DataError
-from fgrl.modules.alarms import Alarms, Watch
+from fgrl.base.errors import DataError
 from fgrl.rollouts.rows import TokenTable
+from fgrl.training.alarms import Alarms, Watch
 from fgrl.types import Sample
 
 

@@ -15,8 +15,8 @@ from training_helpers import tiny
 
 from fgrl import models, rollouts
 from fgrl.components.engines.hf import HF
-from fgrl.evaluation.attributing import as_rollout
-from fgrl.specs import Sampling
+from fgrl.kinds.specs import Sampling
+from fgrl.measuring.attributing import as_rollout
 from fgrl.types import Tokens
 
 LEAST = 5

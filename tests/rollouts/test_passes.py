@@ -11,9 +11,9 @@ from training_helpers import a_run, row, tiny
 
 from fgrl import rollouts
 from fgrl.kinds import Run
+from fgrl.kinds.specs import ModelSpec
 from fgrl.rollouts import passes
 from fgrl.rollouts.rows import TokenTable
-from fgrl.specs import ModelSpec
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import torch
 from training_helpers import tiny
 
 from fgrl import rollouts
+from fgrl.base.errors import PolicyNotLent
 from fgrl.components.engines.hf import HF
-from fgrl.errors import PolicyNotLent
+from fgrl.kinds.specs import Sampling
 from fgrl.rollouts.policies import LentPolicy, PolicyUse, metrics_of
-from fgrl.specs import Sampling
 from fgrl.types import Rollout, Sample
 
 PROMPTS = [Sample(id=str(i), prompt=f"Question {i} about the {word}") for i, word in enumerate(["sea", "mill", "lamp"])]
@@ -149,7 +149,7 @@ def test_seconds_contain_the_backward_pass_and_are_those_of_the_slowest_process(
 
 
 def test_the_entropy_costs_no_pass_and_is_a_column_of_the_batch(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fgrl.modules.units import RolloutUnits
+    from fgrl.training.units import RolloutUnits
 
     passes: list[bool] = []
     states, scores = type(model).states, type(model).score_states

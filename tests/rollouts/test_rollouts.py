@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fgrl import models, rollouts
+from fgrl.base.errors import DataError
 from fgrl.components.engines.hf import HF
-from fgrl.errors import DataError
-from fgrl.specs import LoraSpec, ModelSpec, Sampling
+from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.types import Message, Rollout, Sample
 
 

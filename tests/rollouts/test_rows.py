@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgrl.modules.steps import Step, StepLoader
-from fgrl.modules.units import EncodedUnits
 from fgrl.rollouts.rows import Ragged, RowGroups, TableRow, TokenTable
+from fgrl.training.steps import Step, StepLoader
+from fgrl.training.units import EncodedUnits
 from fgrl.types import per_response, per_token
 
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=6)

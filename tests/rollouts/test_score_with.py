@@ -11,7 +11,7 @@ from model_helpers import LORA, stir, tiny
 
 from fgrl import rollouts
 from fgrl.kinds import default_engine
-from fgrl.specs import Sampling
+from fgrl.kinds.specs import Sampling
 from fgrl.types import Sample
 from fgrl.types.tensors import concatenate
 

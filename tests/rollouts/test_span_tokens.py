@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quote_texts import TOKENIZERS, bytes_of, texts
 
-from fgrl import ops, rollouts
-from fgrl.quotes import Located, locate_each
+from fgrl import rollouts
+from fgrl.base import ops
+from fgrl.feedback.quotes import Located, locate_each
 from fgrl.types import Span
 
 many = settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))

@@ -17,14 +17,14 @@ import regex_steps
 import fgrl.components.readers
 import fgrl.components.verifiers
 import fgrl.data
-import fgrl.rules
+import fgrl.feedback.rules
 from fgrl.components.verifiers.ifeval.keywords import anycase, whole_word
 from fgrl.data.rubrics.coded_set import asked_of_model
+from fgrl.feedback.rules import sentences
 from fgrl.kinds import Verifier
 from fgrl.registry import build, get, names
-from fgrl.rules import sentences
 
-PACKAGES = (fgrl.rules, fgrl.data, fgrl.components.verifiers, fgrl.components.readers)
+PACKAGES = (fgrl.feedback.rules, fgrl.data, fgrl.components.verifiers, fgrl.components.readers)
 ANCHORED = {"MARK", "CHOICE", "LETTERS", "_NEXT", "DATE"}
 """Patterns that are only tried at one place."""
 

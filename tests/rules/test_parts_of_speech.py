@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgrl.errors import Unavailable
-from fgrl.rules import parts_of_speech
-from fgrl.rules.parts_of_speech import content_words
+from fgrl.base.errors import Unavailable
+from fgrl.feedback.rules import parts_of_speech
+from fgrl.feedback.rules.parts_of_speech import content_words
 
 needs_hanta = pytest.mark.skipif(find_spec("HanTa") is None, reason="needs HanTa: pip install 'fgrl[pos]'")
 
@@ -85,6 +85,6 @@ def test_the_model_s_pickle_names_no_code_but_numpy_s_numbers() -> None:
 
 def test_without_hanta_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     parts_of_speech._tagger.cache_clear()
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda package: None)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda package: None)
     with pytest.raises(Unavailable, match=r"token_importance finds nouns and verbs with HanTa, .* 'fgrl\[pos\]'"):
         content_words("cats sleep")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fgrl.rules.sentences import final_periods, prose
+from fgrl.feedback.rules.sentences import final_periods, prose
 
 
 @pytest.mark.parametrize(

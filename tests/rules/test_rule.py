@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from fgrl.feedback.rules.counted import Counted, Length
+from fgrl.feedback.rules.rule import Forbids, Requires, Rule, broken_at, kept_at
+from fgrl.feedback.rules.text import CharRange, full_and_hollow, pieces_between
 from fgrl.kinds import Verifier
-from fgrl.rules.counted import Counted, Length
-from fgrl.rules.rule import Forbids, Requires, Rule, broken_at, kept_at
-from fgrl.rules.text import CharRange, full_and_hollow, pieces_between
 from fgrl.types import Span
 
 

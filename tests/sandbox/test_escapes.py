@@ -12,7 +12,7 @@ import pytest
 from patience import HUNG
 from sandbox_places import SMALL, goes_on, sandbox
 
-from fgrl.sandbox import Call, Outcome, SandboxSpec, walls
+from fgrl.feedback.sandbox import Call, Outcome, SandboxSpec, walls
 
 
 def attempt(source: str, *args: object) -> Outcome:
@@ -96,7 +96,7 @@ def attempt(path, *places):
 
 
 def test_it_cannot_change_the_files_of_its_parent() -> None:
-    import fgrl.sandbox.runner as runner
+    import fgrl.feedback.sandbox.runner as runner
 
     before = Path(runner.__file__).read_bytes()
     found = attempt("import os\ndef attempt(): os.chmod('/sandbox', 0o777); open('/sandbox', 'a').write('x')")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandbox_places import sandbox
 
-from fgrl.sandbox import Call, SandboxSpec
-from fgrl.sandbox.calls import line, parse
+from fgrl.feedback.sandbox import Call, SandboxSpec
+from fgrl.feedback.sandbox.calls import line, parse
 
 WALLS = ["bubblewrap", "plain"]
 json_values = st.recursive(

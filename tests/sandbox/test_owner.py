@@ -13,8 +13,8 @@ from pipeline_helpers import environment, lives
 SOON = 10.0
 """Seconds in which no process may be left."""
 OWNER = """
-from fgrl.sandbox import Call, SandboxSpec
-from fgrl.sandbox.sandbox import Sandbox
+from fgrl.feedback.sandbox import Call, SandboxSpec
+from fgrl.feedback.sandbox.sandbox import Sandbox
 
 sandbox = Sandbox(SandboxSpec(seconds=600, require="weak"), wall="plain")
 worker = sandbox._started()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from patience import HUNG
 
-from fgrl.sandbox import detect
+from fgrl.feedback.sandbox import detect
 
 ROOT = Path(__file__).parents[2]
 RECIPE = """

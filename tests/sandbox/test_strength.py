@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from sandbox_places import goes_on, sandbox
 
-from fgrl.errors import Unavailable
-from fgrl.sandbox import Call, Sandbox, SandboxSpec, detect, seccomp, shared, strength, walls
+from fgrl.base.errors import Unavailable
+from fgrl.feedback.sandbox import Call, Sandbox, SandboxSpec, detect, seccomp, shared, strength, walls
 
 WEAK = SandboxSpec(require="weak")
 needs_filter = pytest.mark.skipif(seccomp.program() is None, reason="needs a processor with a filter of system calls")
@@ -141,7 +141,7 @@ READS_FGRL = """
 import ctypes, os, struct, sys
 if sys.argv[1] == "as any user":  # one without capabilities
     ctypes.CDLL(None).capset(struct.pack("<Ii", 0x20080522, 0), bytes(24))
-from fgrl.sandbox import Call, Sandbox
+from fgrl.feedback.sandbox import Call, Sandbox
 source = "def f(pid, name): return open(f'/proc/{pid}/{name}', 'rb').read().decode('latin-1')"
 for name in ("environ", "maps", "mem"):
     print(Sandbox(wall="plain").run(Call(source, "f", [os.getpid(), name])))
@@ -275,7 +275,9 @@ def test_one_process_serves_all_with_the_same_limits() -> None:
     pid = Call("import os\ndef f(): return os.getppid()", "f")
     assert first.run(pid).value == shared(SandboxSpec(seconds=11.5, require="weak")).run(pid).value
     assert os.getpid() == next(
-        key[0] for key, one in __import__("fgrl.sandbox.sandbox", fromlist=["x"])._shared.items() if one is first
+        key[0]
+        for key, one in __import__("fgrl.feedback.sandbox.sandbox", fromlist=["x"])._shared.items()
+        if one is first
     )
 
 

@@ -10,12 +10,12 @@ from stub_engine import SAMPLING, expected, requests, stage
 from stub_vllm import BROKEN, VOCABULARY, WRONG
 
 from fgrl import models
-from fgrl.errors import EngineFailed, UsageError
+from fgrl.base.errors import EngineFailed, UsageError
 from fgrl.kinds import DrawRequest, Early
+from fgrl.kinds.specs import Sampling
 from fgrl.rollouts import decode
-from fgrl.serving import completions
-from fgrl.serving.completions import BadAnswer, Reader
-from fgrl.specs import Sampling
+from fgrl.rollouts.serving import completions
+from fgrl.rollouts.serving.completions import BadAnswer, Reader
 from fgrl.types import Prompt
 
 
@@ -150,7 +150,7 @@ def test_a_json_object_is_ended_by_us() -> None:
         def decode(self, ids, **_options: object) -> str:
             return "".join(chr(one) for one in ids)
 
-    from fgrl.serving.early import complete
+    from fgrl.rollouts.serving.early import complete
 
     text = 'x {"a": 1} and more'
     request = requests(1, sampling=Sampling(max_new_tokens=50), early=Early(json_object=True))[0]

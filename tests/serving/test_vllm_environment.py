@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stub_engine import interpreter
 
-from fgrl.serving import environment, servers
+from fgrl.rollouts.serving import environment, servers
 
 
 def test_the_state_says_what_is_there_and_how_to_make_what_is_not(

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import tiny_recipe
 
-from fgrl import native
+from fgrl.base import native
+from fgrl.base.errors import Unavailable
 from fgrl.components.engines.vllm import VLLM
-from fgrl.errors import Unavailable
-from fgrl.recipe import load
-from fgrl.serving import servers
+from fgrl.experiments.recipe import load
+from fgrl.rollouts.serving import servers
 
 
 def engine(beside: int, **options: Any) -> VLLM:
@@ -69,7 +69,7 @@ def test_a_training_tells_its_engines_which_gpus_it_uses(
     assert made.stages["policy"].rollout.engine._beside == beside  # type: ignore[attr-defined]
     assert made.built_anew("policy").rollout.engine._beside == beside  # type: ignore[attr-defined]
     monkeypatch.setattr(native, "gpus", lambda: 2)
-    monkeypatch.setattr("fgrl.serving.environment.require", lambda _python: None)
+    monkeypatch.setattr("fgrl.rollouts.serving.environment.require", lambda _python: None)
     if beside:
         with pytest.raises(Unavailable, match="need 3, and 2 are visible"):
             made.stages["policy"].rollout.engine.check_machine()  # type: ignore[attr-defined]

@@ -13,10 +13,10 @@ from stub_engine import interpreter
 from tiny_recipe import a_run, alone, log, write
 
 from fgrl import registry
-from fgrl.console import Console
+from fgrl.base.console import Console
 from fgrl.kinds import Engine
 from fgrl.registry import build
-from fgrl.serving.servers import Servers
+from fgrl.rollouts.serving.servers import Servers
 from fgrl.types import Message, Request
 
 pytestmark = pytest.mark.usefixtures("warm")

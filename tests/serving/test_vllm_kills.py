@@ -19,10 +19,11 @@ from patience import HUNG
 from pipeline_helpers import environment, lives
 from stub_engine import Stage, expected, interpreter, requests, stage
 
-from fgrl import models, stops
-from fgrl.errors import EngineFailed, Unavailable, UsageError
-from fgrl.serving import completions
-from fgrl.serving.servers import Slot
+from fgrl import models
+from fgrl.base import stops
+from fgrl.base.errors import EngineFailed, Unavailable, UsageError
+from fgrl.rollouts.serving import completions
+from fgrl.rollouts.serving.servers import Slot
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -163,7 +164,7 @@ from pathlib import Path
 import torch
 from stub_engine import Stage, requests
 from model_helpers import tiny
-from fgrl.recipe import know_components
+from fgrl.experiments.recipe import know_components
 know_components()
 stage = Stage(Path(sys.argv[1]), transfer="files", copies=2)
 model = tiny(Path(sys.argv[2]))
@@ -227,7 +228,7 @@ def test_a_server_on_another_machine_needs_a_key(model, tmp_path: Path, monkeypa
 def test_a_server_that_answers_without_the_key_is_refused(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fgrl.serving import connection
+    from fgrl.rollouts.serving import connection
 
     monkeypatch.setenv("FGRL_VLLM_KEY", "secret")
     with stage(tmp_path / "one", transfer="files") as lender, lender.engine.open(model) as own:

@@ -16,11 +16,11 @@ from pipeline_helpers import lives
 from stub_engine import stage
 
 from fgrl import models, rollouts
-from fgrl.errors import Stopped
+from fgrl.base.errors import Stopped
 from fgrl.kinds import DrawRequest, Early
-from fgrl.serving import environment
-from fgrl.serving.servers import Slot
-from fgrl.specs import LoraSpec, ModelSpec, Sampling
+from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
+from fgrl.rollouts.serving import environment
+from fgrl.rollouts.serving.servers import Slot
 from fgrl.types import Prompt
 
 ITERATIONS = 20

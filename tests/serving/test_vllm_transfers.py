@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from stub_engine import expected, requests, stage
 
 from fgrl import models
-from fgrl.errors import EngineFailed, Stopped, Unavailable, UsageError
-from fgrl.serving import parcels, weights
-from fgrl.specs import LoraSpec, ModelSpec
+from fgrl.base.errors import EngineFailed, Stopped, Unavailable, UsageError
+from fgrl.kinds.specs import LoraSpec, ModelSpec
+from fgrl.rollouts.serving import parcels, weights
 
 FULL = ("files", "gloo")
 

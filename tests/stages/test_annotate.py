@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from fgrl.cli import app
 from fgrl.components.annotators.mark_by_rules import MarkByRules
 from fgrl.components.readers.jsonl import JsonLines
-from fgrl.stages import annotate
-from fgrl.stages.annotate import AnnotateStage
+from fgrl.experiments.stages import annotate
+from fgrl.experiments.stages.annotate import AnnotateStage
 from fgrl.types import Criterion, Pairs, Response, Sample, Samples, write_jsonl
 
 RECIPE = """

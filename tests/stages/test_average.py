@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fgrl.errors import DataError
-from fgrl.evaluation.statistics import Estimate
+from fgrl.base.errors import DataError
+from fgrl.experiments.recipe import know_components
+from fgrl.experiments.stages.average import AverageStage
 from fgrl.kinds import Stage
-from fgrl.recipe import know_components
+from fgrl.measuring.statistics import Estimate
 from fgrl.registry import build
-from fgrl.results.numbers import measures
-from fgrl.stages.average import AverageStage
+from fgrl.runs.results.numbers import measures
 
 
 def number(mean: float, reach: float = 0.1) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from training_helpers import a_run
 
 from fgrl import models, rollouts
 from fgrl.components.clients.local import Local
-from fgrl.llm.tokens import load_tokenizer
-from fgrl.specs import ModelSpec
+from fgrl.feedback.llm.tokens import load_tokenizer
+from fgrl.kinds.specs import ModelSpec
 from fgrl.types import Message, Request
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}[answer] {% endif %}"

@@ -11,12 +11,12 @@ import pytest
 from fake_runs import write_stage
 from typer.testing import CliRunner
 
+from fgrl.base.errors import DataError
 from fgrl.cli import app
-from fgrl.errors import DataError
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Stage
-from fgrl.recipe import know_components
 from fgrl.registry import build
-from fgrl.results.numbers import measures
+from fgrl.runs.results.numbers import measures
 
 NO_COMMA = {"text": "No commas.", "check": {"name": "punctuation:no_comma"}}
 

@@ -12,14 +12,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from fgrl import recipe as recipes
-from fgrl.annotation.export import exported
-from fgrl.annotation.settings import load_settings
-from fgrl.annotation.store import Store
 from fgrl.cli import app
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparisons_to_judge import to_compare
-from fgrl.pipeline import estimates, plan
+from fgrl.experiments import recipe as recipes
+from fgrl.experiments.pipeline import estimates, plan
+from fgrl.feedback.page_settings import load_settings
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparisons_to_judge import to_compare
+from fgrl.pages.annotation.export import exported
+from fgrl.pages.annotation.store import Store
 from fgrl.types import PairVerdict, Response, Sample, read_jsonl, write_jsonl
 
 STRENGTH = {"base": 0, "sft": 1, "chains": 2}

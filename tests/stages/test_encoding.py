@@ -10,11 +10,11 @@ import pytest
 from training_helpers import tiny
 
 from fgrl import rollouts
-from fgrl.errors import DataError
-from fgrl.modules.units import EncodedUnits
+from fgrl.base.errors import DataError
+from fgrl.experiments.stages import previews
 from fgrl.rollouts import encoding
 from fgrl.rollouts.rows import RowGroups
-from fgrl.stages import previews
+from fgrl.training.units import EncodedUnits
 from fgrl.types import Pair, Response, Sample, per_response, per_token
 
 TEXTS = ["The river runs.", "A lamp stands on the table; she reads until late at night.", "Why?", ""]

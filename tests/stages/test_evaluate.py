@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from fgrl import registry
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import read_answers
-from fgrl.evaluation.answering import response_reward, token_rewards
+from fgrl.base.errors import DataError
+from fgrl.experiments.pipeline.run import Run
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Stage
-from fgrl.pipeline.run import Run
-from fgrl.recipe import know_components
+from fgrl.measuring.answer import read_answers
+from fgrl.measuring.answering import response_reward, token_rewards
 from fgrl.registry import Problems
 from fgrl.types import Rewards
 

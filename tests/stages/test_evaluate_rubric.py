@@ -14,14 +14,14 @@ from answer_helpers import answer_of
 from training_helpers import a_run
 
 from fgrl import registry
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer, Attribution, read_answers
-from fgrl.evaluation.attributing import attributions
+from fgrl.base.errors import DataError
+from fgrl.experiments.recipe import know_components
+from fgrl.feedback.rules.rule import relevant
 from fgrl.kinds import Stage, Verifier
-from fgrl.recipe import know_components
-from fgrl.report import attribution
-from fgrl.report.drawing import ShownAnswer
-from fgrl.rules.rule import relevant
+from fgrl.measuring.answer import Answer, Attribution, read_answers
+from fgrl.measuring.attributing import attributions
+from fgrl.pages.report import attribution
+from fgrl.pages.report.drawing import ShownAnswer
 from fgrl.types import Criterion, Rewards, Sample, read_jsonl
 
 NAN = math.nan
@@ -100,7 +100,7 @@ def test_a_reward_without_relevance_leaves_verdicts_alone(tmp_path: Path, tiny_m
 def test_a_prompt_without_a_rubric_is_told_before_anything_is_drawn(
     tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fgrl.evaluation.answering.draw", lambda *_some, **_more: pytest.fail("something was drawn"))
+    monkeypatch.setattr("fgrl.measuring.answering.draw", lambda *_some, **_more: pytest.fail("something was drawn"))
     stage, work = evaluation(tmp_path, tiny_model_dir, [*PROMPTS, {"id": "c", "prompt": "x"}]), a_run(tmp_path / "s")
     with pytest.raises(DataError, match="sample c has no rubric"):
         stage.run(work)

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fgrl import cli
-from fgrl.recipe import load
-from fgrl.stages import first_rows
+from fgrl.experiments.recipe import load
+from fgrl.experiments.stages import first_rows
 
 RECIPE = """
 about: "A look at rows."

@@ -10,14 +10,14 @@ import pytest
 from answer_helpers import answer_of
 
 from fgrl import registry
-from fgrl.errors import DataError
-from fgrl.evaluation import answer_files
-from fgrl.evaluation.answer import Answer, FollowUp, read_answers, write_answers
+from fgrl.base.errors import DataError
+from fgrl.experiments.pipeline.run import Run
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Stage
-from fgrl.pipeline.run import Run
-from fgrl.recipe import know_components
+from fgrl.measuring import answer_files
+from fgrl.measuring.answer import Answer, FollowUp, read_answers, write_answers
+from fgrl.pages.report.answers import answers_section
 from fgrl.registry import Problems
-from fgrl.report.answers import answers_section
 from fgrl.types import Message, Response
 
 PROMPTS = [{"id": "1", "prompt": "What is red?"}, {"id": "2", "prompt": "What is blue?"}]

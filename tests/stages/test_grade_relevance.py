@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fgrl.cli import app
-from fgrl.evaluation.relevance_grading import Graded, numbers
-from fgrl.evaluation.statistics import estimate
+from fgrl.measuring.relevance_grading import Graded, numbers
+from fgrl.measuring.statistics import estimate
 
 RECIPE = """
 about: "Grades."

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from fgrl.cli import app
-from fgrl.evaluation.human_verdicts import JudgedAnnotation, numbers
-from fgrl.evaluation.span_sets import MarkedResponse
-from fgrl.evaluation.statistics import value_of
+from fgrl.measuring.human_verdicts import JudgedAnnotation, numbers
+from fgrl.measuring.span_sets import MarkedResponse
+from fgrl.measuring.statistics import value_of
 from fgrl.types import Sample
 
 TEXT = "A lamp, and another lamp by the door."

@@ -16,7 +16,7 @@ from tiny_recipe import a_run, alone
 from torch import Tensor
 
 from fgrl.components.algorithms.grpo import GRPO
-from fgrl.report.terminal import print_tokens
+from fgrl.pages.report.terminal import print_tokens
 from fgrl.types import Rewards, Rollout
 
 SEVERAL = ("stages.policy.rollout.per_prompt=2", "stages.policy.algorithm={name: grpo, kl_coef: 0.1, kl_in: reward}")

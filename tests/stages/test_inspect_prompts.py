@@ -10,9 +10,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from fgrl import registry
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Stage
-from fgrl.recipe import know_components
-from fgrl.report.terminal import plain
+from fgrl.pages.report.terminal import plain
 
 PROMPT = Path(__file__).resolve().parents[2] / "prompts" / "rla_answer_search.txt"
 

@@ -11,9 +11,9 @@ import yaml
 from fault_server import FaultServer
 from test_judged_training import PROMPT, endpoint, says, write
 
-from fgrl import recipe
-from fgrl.pipeline import estimates, execute, plan
-from fgrl.pipeline.log import read_log
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline import estimates, execute, plan
+from fgrl.experiments.pipeline.log import read_log
 
 NOBODY = {"name": "openai", "model": "judge", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None,
           "prices": {"prompt": 1.0, "completion": 2.0}}  # fmt: skip

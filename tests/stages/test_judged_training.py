@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fault_server import FaultServer
 
-from fgrl import recipe
-from fgrl.cli.checking import estimate_lines
-from fgrl.pipeline import estimates, execute, plan
-from fgrl.pipeline.log import read_log
+from fgrl.commands.checking import estimate_lines
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline import estimates, execute, plan
+from fgrl.experiments.pipeline.log import read_log
 
 pytestmark = pytest.mark.usefixtures("warm")
 

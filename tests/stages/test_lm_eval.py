@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from fgrl import models, registry
-from fgrl.errors import DataError, Unavailable
+from fgrl.base.errors import DataError, Unavailable
+from fgrl.experiments.pipeline.run import Run
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Stage
-from fgrl.pipeline.run import Run
-from fgrl.recipe import know_components
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Problems
-from fgrl.specs import ModelSpec
 from fgrl.types import Tokens
 
 TASKS = Path(__file__).resolve().parents[1] / "data" / "lm_eval"
@@ -188,7 +188,7 @@ def test_several_answers_are_drawn_and_averaged(harness, tmp_path: Path, tiny_mo
 
 
 def test_answers_become_one_by_their_means() -> None:
-    from fgrl.evaluation.harness import merged
+    from fgrl.measuring.harness import merged
 
     parts = [
         {"results": {"t": {"alias": "t", "sample_len": 2, "acc,none": value, "acc_stderr,none": error}}, "samples": {"t": [{"acc": value}]}}
@@ -203,7 +203,7 @@ def test_answers_become_one_by_their_means() -> None:
 
 def test_a_stage_that_was_stopped_goes_on(harness, tmp_path: Path, tiny_model_dir: Path, monkeypatch) -> None:
     """A model that is done is not asked again."""
-    from fgrl.evaluation import harness as ours
+    from fgrl.measuring import harness as ours
 
     asked: list[Any] = []
     evaluate = ours.evaluate
@@ -253,7 +253,7 @@ def few_of_its_own(harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("few_of_its_own")
 def test_an_unknown_task_and_data_out_of_reach_are_said(harness, tmp_path: Path) -> None:
-    from fgrl.evaluation import harness as ours
+    from fgrl.measuring import harness as ours
 
     with pytest.raises(DataError, match='no task "truthfulqa_mc3"; did you mean "truthfulqa_mc'):
         ours.task_manager(
@@ -269,7 +269,7 @@ def test_an_unknown_task_and_data_out_of_reach_are_said(harness, tmp_path: Path)
 
 
 def test_numbers_without_an_error_or_a_value_say_so() -> None:
-    from fgrl.evaluation.harness import interval, is_number, title
+    from fgrl.measuring.harness import interval, is_number, title
 
     told = {"acc,none": 0.5, "acc_stderr,none": "N/A", "f1,strict": "N/A", "sample_len": 1, "alias": "x"}
     assert [title(key) for key in filter(is_number, told)] == ["acc", "f1 strict"]
@@ -279,7 +279,7 @@ def test_numbers_without_an_error_or_a_value_say_so() -> None:
 
 
 def test_a_number_that_is_no_mean_over_questions_has_no_difference() -> None:
-    from fgrl.evaluation.harness import measured
+    from fgrl.measuring.harness import measured
 
     def one(values: list[Any], told: float) -> dict[str, Any]:
         samples = [{"doc_id": n, "filter": "none", "acc": value} for n, value in enumerate(values)]
@@ -308,7 +308,7 @@ def test_what_could_only_fail_later_is_refused(fields: dict[str, Any], said: str
 
 
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda name: None)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pip install 'fgrl\[eval\]'"):
         run(tmp_path, build())
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fgrl import recipe
-from fgrl.console import Console
-from fgrl.errors import DataError
-from fgrl.evaluation.overlap import HeldOutItem, seen, settle
-from fgrl.pipeline import execute, plan
-from fgrl.pipeline.estimating import estimates
+from fgrl.base.console import Console
+from fgrl.base.errors import DataError
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline import execute, plan
+from fgrl.experiments.pipeline.estimating import estimates
+from fgrl.measuring.overlap import HeldOutItem, seen, settle
 from fgrl.rollouts import trained_prompts
 from fgrl.types import Message
 

@@ -13,14 +13,14 @@ from tiny_recipe import a_run
 from training_helpers import tiny
 
 from fgrl import rollouts
-from fgrl.errors import DataError, PolicyNotLent
-from fgrl.evaluation.answer import read_answers
-from fgrl.evaluation.attributing import as_rollout
-from fgrl.pipeline import execute
-from fgrl.recipe import load
+from fgrl.base.errors import DataError, PolicyNotLent
+from fgrl.experiments.pipeline import execute
+from fgrl.experiments.recipe import load
+from fgrl.kinds.specs import ModelSpec
+from fgrl.measuring.answer import read_answers
+from fgrl.measuring.attributing import as_rollout
 from fgrl.registry import Problems, outside
 from fgrl.rollouts import passes
-from fgrl.specs import ModelSpec
 
 SOURCE = '''\
 import torch
@@ -89,7 +89,7 @@ LESS = (
 @pytest.fixture
 def recipe(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(outside, "_imported", {})
-    monkeypatch.setattr("fgrl.recipe.loading._by_recipes", set())
+    monkeypatch.setattr("fgrl.experiments.recipe.loading._by_recipes", set())
     path = tiny_recipe.write(tmp_path / "recipe", tiny_model_dir)
     (path.parent / "own_words.py").write_text(SOURCE, encoding="utf-8")
     path.write_text(path.read_text() + "imports: [own_words.py]\n")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pipeline_helpers import fgrl
 
-from fgrl import recipe
-from fgrl.pipeline import estimates, execute, plan
-from fgrl.pipeline.log import read_log
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline import estimates, execute, plan
+from fgrl.experiments.pipeline.log import read_log
 
 pytestmark = pytest.mark.usefixtures("warm")
 

@@ -13,21 +13,21 @@ from pydantic import PrivateAttr
 from scratch_registry import scratch_imports
 from training_helpers import a_run, tiny
 
-from fgrl import recipe
+from fgrl.base.errors import DataError
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.engines.hf import HF, InProcess
-from fgrl.errors import DataError
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline import estimates, execute, plan
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.experiments.pipeline.planning import Options
 from fgrl.kinds import Reward
+from fgrl.kinds.specs import Sampling
 from fgrl.models import ActorCritic
-from fgrl.modules.alarms import Alarms
-from fgrl.modules.online import OnlineRounds
-from fgrl.modules.trainer import OnlineSettings
-from fgrl.modules.training_module import TrainingModule
-from fgrl.pipeline import estimates, execute, plan
-from fgrl.pipeline.log import read_log
-from fgrl.pipeline.planning import Options
 from fgrl.registry import Problems
-from fgrl.specs import Sampling
+from fgrl.training.alarms import Alarms
+from fgrl.training.online import OnlineRounds
+from fgrl.training.trainer import OnlineSettings
+from fgrl.training.training_module import TrainingModule
 from fgrl.types import Rewards, Rollout, Sample
 
 RECIPE = """

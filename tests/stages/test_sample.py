@@ -11,9 +11,9 @@ from conftest import train_tokenizer
 
 import fgrl.rollouts
 from fgrl import registry
+from fgrl.experiments.pipeline.run import Run
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Stage
-from fgrl.pipeline.run import Run
-from fgrl.recipe import know_components
 from fgrl.types import DrawnResponse, Samples
 
 

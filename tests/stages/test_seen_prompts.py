@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fgrl import recipe
-from fgrl.pipeline import estimates, execute, plan
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline import estimates, execute, plan
+from fgrl.experiments.stages import overlaps
 from fgrl.rollouts import trained_prompts
-from fgrl.stages import overlaps
 from fgrl.types import Message
 
 RECIPE = """about: two trainings, and an evaluation of both

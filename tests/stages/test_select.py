@@ -11,14 +11,14 @@ import tiny_recipe
 import yaml
 from tiny_recipe import weights
 
-from fgrl import recipe as recipes
-from fgrl import report
-from fgrl.cli.checking import estimate_lines
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import read_answers
-from fgrl.evaluation.observations import Observations
-from fgrl.pipeline import estimates, execute, plan
-from fgrl.recipe import Recipe
+from fgrl.base.errors import DataError
+from fgrl.commands.checking import estimate_lines
+from fgrl.experiments import recipe as recipes
+from fgrl.experiments.pipeline import estimates, execute, plan
+from fgrl.experiments.recipe import Recipe
+from fgrl.measuring.answer import read_answers
+from fgrl.measuring.observations import Observations
+from fgrl.pages import report
 from fgrl.registry import Problems
 
 EVALUATE = {
@@ -127,6 +127,6 @@ def test_a_number_that_is_missing_everywhere_chooses_nothing(
     path = write(tmp_path, tiny_model_dir, {"models": {"base": "${vars.base}"}, "metrics": ["kl"]})
     stage: Any = recipes.load(path, ["stages.after=null", "stages.policy=null"]).stages["chosen"]
     missing = {"kl": {"base": {"sum": {"mean": None}}}}
-    monkeypatch.setattr("fgrl.stages.evaluate.measure", lambda *_: (missing, Observations({})))
+    monkeypatch.setattr("fgrl.experiments.stages.evaluate.measure", lambda *_: (missing, Observations({})))
     with pytest.raises(DataError, match=r"kl\.sum is missing for every model: base"):
         stage.run(tiny_recipe.a_run(tmp_path / "run"))

@@ -15,17 +15,17 @@ import torch
 import transformers
 from pipeline_helpers import fgrl_here
 
-from fgrl import pipeline, recipe
-from fgrl.cli.checking import count, estimate_lines, size
+from fgrl.commands.checking import count, estimate_lines, size
 from fgrl.components.algorithms.dpo import DPO
+from fgrl.experiments import pipeline, recipe
+from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.experiments.stages import sizes
 from fgrl.kinds import PolicyWork
+from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.models import ActorCritic, load
-from fgrl.modules import memory
-from fgrl.modules.trainer import OnlineSettings
-from fgrl.modules.units import collate
-from fgrl.pipeline.estimating import Peek
-from fgrl.specs import LoraSpec, ModelSpec
-from fgrl.stages import sizes
+from fgrl.training import memory
+from fgrl.training.trainer import OnlineSettings
+from fgrl.training.units import collate
 
 FULL = ("stages.policy.model.lora=null", "stages.reward_model.model.lora=null")
 
@@ -255,17 +255,19 @@ def test_a_plan_says_what_no_card_holds_and_where_a_gpu_is_missing(tiny: Path, m
             text for text in json.loads(fgrl_here(*planned, cwd=tiny.parent).stdout)["warnings"] if "at most" in text
         ]
 
-    monkeypatch.setattr("fgrl.pipeline.machine._memory", lambda: 4.0)
+    monkeypatch.setattr("fgrl.experiments.pipeline.machine._memory", lambda: 4.0)
     assert [text.partition(" (")[0] for text in warnings()] == [
         "larger than the memory here, which is 4.0 GiB: reward_model",
         "needs a GPU, and none is here; this machine has 4.0 GiB: calibrate",
         "fits on no card; the largest has 268.2 GiB: policy",
     ]
-    monkeypatch.setattr("fgrl.native.has_gpu", lambda: True)
-    monkeypatch.setattr("fgrl.pipeline.machine.gpus", lambda: ["NVIDIA Small, 6144 MiB", "NVIDIA Large, 8192 MiB"])
+    monkeypatch.setattr("fgrl.base.native.has_gpu", lambda: True)
+    monkeypatch.setattr(
+        "fgrl.experiments.pipeline.machine.gpus", lambda: ["NVIDIA Small, 6144 MiB", "NVIDIA Large, 8192 MiB"]
+    )
     assert "larger than the GPU here, which has 8.0 GiB: calibrate" in warnings()[1]
-    monkeypatch.setattr("fgrl.pipeline.machine.gpus", lambda: ["NVIDIA Shared, [N/A]"])
-    monkeypatch.setattr("fgrl.pipeline.machine._memory", lambda: 400.0)
+    monkeypatch.setattr("fgrl.experiments.pipeline.machine.gpus", lambda: ["NVIDIA Shared, [N/A]"])
+    monkeypatch.setattr("fgrl.experiments.pipeline.machine._memory", lambda: 400.0)
     assert [text.partition(":")[0] for text in warnings()] == ["fits on no card; the largest has 268.2 GiB"]
 
 

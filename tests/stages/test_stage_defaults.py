@@ -9,16 +9,16 @@ import pytest
 import tiny_recipe
 import torch
 
-from fgrl import pipeline, recipe
-from fgrl.cli import inspecting
+from fgrl.base.errors import Unavailable, UsageError
+from fgrl.commands import inspecting
 from fgrl.components.algorithms.ppo import PPO
-from fgrl.errors import Unavailable, UsageError
+from fgrl.experiments import pipeline, recipe
+from fgrl.experiments.pipeline.run import Run
+from fgrl.experiments.stages.finetune import FinetuneStage
+from fgrl.experiments.stages.rl import RLStage
 from fgrl.kinds import Inspectable, OnlineAlgorithm, Stage
-from fgrl.modules.trainer import OfflineSettings
-from fgrl.pipeline.run import Run
-from fgrl.specs import ModelSpec
-from fgrl.stages.finetune import FinetuneStage
-from fgrl.stages.rl import RLStage
+from fgrl.kinds.specs import ModelSpec
+from fgrl.training.trainer import OfflineSettings
 from fgrl.types import Stats
 
 

@@ -11,9 +11,10 @@ import tiny_recipe
 import torch
 from tiny_recipe import a_run, alone, weights
 
-from fgrl import registry, rollouts, stops
+from fgrl import registry, rollouts
+from fgrl.base import stops
+from fgrl.experiments.recipe import know_components
 from fgrl.kinds import Stage
-from fgrl.recipe import know_components
 from fgrl.rollouts import reference_sums
 
 

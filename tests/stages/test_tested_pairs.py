@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from fgrl.cli import app
 from fgrl.components.annotators.run_tests import RunTests
+from fgrl.experiments.recipe import load
+from fgrl.feedback.sandbox import detect
 from fgrl.kinds import Reader
-from fgrl.recipe import load
 from fgrl.registry import Context, build
-from fgrl.sandbox import detect
 from fgrl.types import Criterion, Pair, Response, Sample, read_jsonl, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 from wording import said
 
 from fgrl import cli, registry
-from fgrl.console import Console
-from fgrl.errors import DataError, Unavailable, UsageError, UserCodeError
-from fgrl.modules.steps import micro_batches_per_step
-from fgrl.pipeline import Options, execute
-from fgrl.pipeline.run import scratch_run
-from fgrl.recipe import load, shipped
-from fgrl.results.concluding import conclude
+from fgrl.base.console import Console
+from fgrl.base.errors import DataError, Unavailable, UsageError, UserCodeError
+from fgrl.exchange.starting import Draft, Request, draft
+from fgrl.exchange.starting.columns import detect
+from fgrl.exchange.starting.templates import flow
+from fgrl.experiments.pipeline import Options, execute
+from fgrl.experiments.pipeline.run import scratch_run
+from fgrl.experiments.recipe import load, shipped
+from fgrl.runs.results.concluding import conclude
 from fgrl.runs.run import Run
-from fgrl.starting import Draft, Request, draft
-from fgrl.starting.columns import detect
-from fgrl.starting.templates import flow
+from fgrl.training.steps import micro_batches_per_step
 from fgrl.types import DrawnResponse
 
 ROWS = 20
@@ -492,8 +492,8 @@ def test_values_read_back_as_they_were(tmp_path: Path, value: Any) -> None:
 
 
 def test_the_kinds_of_the_command_are_those_of_the_room() -> None:
-    from fgrl.cli.starting import KINDS
-    from fgrl.starting import KINDS as known
+    from fgrl.commands.starting import KINDS
+    from fgrl.exchange.starting import KINDS as known
 
     assert known == KINDS
     assert "reader" in registry.kinds()

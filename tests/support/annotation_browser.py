@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fgrl.annotation.settings import PageSettings, load_settings
-from fgrl.annotation.store import Store
+from fgrl.feedback.page_settings import PageSettings, load_settings
+from fgrl.pages.annotation.store import Store
 from fgrl.types import Response, Sample
 
 TEXTS = (
@@ -90,8 +90,8 @@ def served(
     """A new store of these samples behind the real server, on a free port of this machine. All items are everybody's."""
     pytest.importorskip("starlette", reason="needs Starlette: pip install 'fgrl[annotate]'")
     uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn: pip install 'fgrl[annotate]'")
-    from fgrl.annotation import serving
-    from fgrl.annotation.access import Address
+    from fgrl.pages.annotation import serving
+    from fgrl.pages.annotation.access import Address
 
     folder.mkdir(parents=True, exist_ok=True)
     store = Store.create(folder / "page.sqlite", samples or items(), page or settings(), annotators, overlap)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fgrl.annotation.settings import PageSettings
-from fgrl.annotation.store import Store
+from fgrl.feedback.page_settings import PageSettings
+from fgrl.pages.annotation.store import Store
 from fgrl.types import Response, Sample
 
 TEXTS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fgrl.evaluation.answer import Answer, FollowUp
+from fgrl.measuring.answer import Answer, FollowUp
 from fgrl.types import Criterion, Message, Response, Sample
 
 

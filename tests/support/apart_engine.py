@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from fgrl import models, stops
+from fgrl import models
+from fgrl.base import stops
 from fgrl.components.engines.hf import HF
 from fgrl.kinds import Correction, Drawer, DrawRequest, Elsewhere, Engine
 from fgrl.registry import Unkeyed

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import distributed
 
+from fgrl.base.errors import OverBudget
 from fgrl.components.clients.local import Local
 from fgrl.components.clients.openai import OpenAI
 from fgrl.components.judges.llm import LLMJudge
-from fgrl.errors import OverBudget
-from fgrl.llm.asking import Question, ask
-from fgrl.pipeline.run import Run
-from fgrl.specs import ModelSpec
+from fgrl.experiments.pipeline.run import Run
+from fgrl.feedback.llm.asking import Question, ask
+from fgrl.kinds.specs import ModelSpec
 from fgrl.types import Criterion, Message, Request, Sample
 
 WORDS = ["the", "river", "runs", "past", "old", "mills", "and", "lamps", "where", "birds", "sing", "of", "bread"]

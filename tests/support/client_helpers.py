@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.components.clients.openai import OpenAI
-from fgrl.pipeline.run import Run
+from fgrl.experiments.pipeline.run import Run
 from fgrl.types import Message, Request
 
 

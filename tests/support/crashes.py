@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fgrl.modules import callbacks
+from fgrl.training import callbacks
 
 
 class Bomb(Exception):

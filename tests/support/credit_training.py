@@ -19,8 +19,8 @@ from scratch_registry import scratch_imports
 from tiny_recipe import a_run, weights
 from training_helpers import tiny
 
-from fgrl.modules.training_module import TrainingModule
-from fgrl.recipe import load
+from fgrl.experiments.recipe import load
+from fgrl.training.training_module import TrainingModule
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
 METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "prime", "gtpo", "delta", "rto", "weighted_dpo", "tdpo"]

@@ -10,9 +10,9 @@ from training_helpers import a_run
 
 from fgrl.components.clients.replay import Replay
 from fgrl.components.readers.jsonl import JsonLines
+from fgrl.experiments.pipeline import keys
+from fgrl.experiments.stages.annotate import AnnotateStage
 from fgrl.kinds import Annotator
-from fgrl.pipeline import keys
-from fgrl.stages.annotate import AnnotateStage
 from fgrl.types import Response, Sample
 
 A = TypeVar("A", bound=Annotator)

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from fgrl.modules import callbacks, online
-from fgrl.modules.training_module import TrainingModule
+from fgrl.training import callbacks, online
+from fgrl.training.training_module import TrainingModule
 
 FOLDER = Path(os.environ["SPY"])
 WHAT, RANK, CALL = [*os.environ.get("SPY_BREAK", "nothing:0:0").split(":"), ""][:3]

@@ -10,11 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fgrl.evaluation import observations
-from fgrl.evaluation.answer import read_answers
-from fgrl.evaluation.observations import Observations, Observed
-from fgrl.evaluation.symptoms import SYMPTOMS
-from fgrl.evaluation.symptoms import symptoms as symptoms_of
+from fgrl.measuring import observations
+from fgrl.measuring.answer import read_answers
+from fgrl.measuring.observations import Observations, Observed
+from fgrl.measuring.symptoms import SYMPTOMS
+from fgrl.measuring.symptoms import symptoms as symptoms_of
 
 ABOUT = "Segment PPO on SmolLM2: one or two sentences about a topic, without a comma, 8 to 40 words."
 TOPICS = ("lighthouses", "sourdough bread", "the northern lights", "chess openings", "beekeeping", "river deltas")

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fgrl.errors import DataError, OverBudget, Stopped, UsageError
+from fgrl.base.errors import DataError, OverBudget, Stopped, UsageError
 from fgrl.kinds import Run, Stage
+from fgrl.kinds.specs import ModelSpec
+from fgrl.pages.report.marked_tokens import MarkedTokens as Shown
 from fgrl.registry import File, Settings, Unkeyed, register
-from fgrl.report.marked_tokens import MarkedTokens as Shown
-from fgrl.specs import ModelSpec
 from fgrl.types import Ref, Report, Samples
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fake_runs import estimate, write_json, write_stage
 
-from fgrl.results.evaluations import Evaluation, RecipeResults
+from fgrl.runs.results.evaluations import Evaluation, RecipeResults
 
 WIN = "pairwise, GPT-4o, AlpacaEval prompts"
 

@@ -14,12 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
-    ["__main__"], ["cli"], ["library"], ["pipeline"], ["recipe"], ["stages"], ["components"], ["report", "annotation", "publishing"], ["results", "starting"],
-    ["runs"], ["modules"], ["evaluation"], ["data"], ["serving"], ["rollouts"], ["feedback"], ["llm"], ["rules"], ["quotes", "templates"], ["models"],
-    ["kinds"], ["sandbox", "specs", "functions"], ["types"], ["registry"], ["ops"], ["files", "foreign", "mergeable", "native", "references", "seeds", "similar_stretch"],
-    ["errors"], ["console"], ["sanitizing"], ["lazy", "ranks", "stops", "visible"],
+    ["__main__"], ["cli"], ["commands"], ["library"], ["exchange.publishing", "exchange.starting"], ["exchange"], ["experiments.pipeline"], ["experiments.recipe"],
+    ["experiments.stages"], ["experiments"], ["components"], ["pages.annotation", "pages.report"], ["pages"], ["runs.cleaning"], ["runs.results"], ["runs"], ["training"], ["measuring"], ["data"],
+    ["rollouts.serving"], ["rollouts"], ["feedback"], ["feedback.llm"], ["feedback.rules"],
+    ["feedback.page_settings", "feedback.quotes", "feedback.sandbox", "feedback.templates"], ["feedback.suggestions"], ["models"], ["kinds"],
+    ["kinds.functions", "kinds.specs"], ["types"], ["registry"], ["base.ops"], ["feedback.similar_stretch"], ["base"],
 ]  # fmt: skip
-"""From the top down. A room imports itself and the rooms of the floors below; rooms of one floor do not know each other."""
+"""From the top down. A room imports itself and the rooms of the floors below; rooms of one floor do not know each other. A package
+that is named with a part of it has more than one floor."""
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
 MODULE_NAME = re.compile(r"fgrl(\.[A-Za-z_]\w*)+")
@@ -81,7 +83,9 @@ def _nearest(name: str, known: frozenset[str]) -> str:
 
 def room(module: str) -> str:
     """`components` of `fgrl.components.algorithms.ppo`; fgrl itself belongs to no room."""
-    return module.split(".")[1] if "." in module else ""
+    parts = module.split(".")[1:]
+    rooms = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((own for own in rooms if own in FLOOR), parts[0] if parts else "")
 
 
 def violations(modules: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Any
 
-from fgrl.modules import online
+from fgrl.training import online
 
 WHEN, NUMBER = os.environ.get("KILL_AT", "never:0").split(":")
 seen: list[int] = []

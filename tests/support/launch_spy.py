@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import distributed
 
-from fgrl.modules.training_module import TrainingModule
+from fgrl.training.training_module import TrainingModule
 
 sys.path.insert(0, str(Path(__file__).parent))
 from listening import listening

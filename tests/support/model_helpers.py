@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fgrl import models, rollouts
-from fgrl.specs import LoraSpec, ModelSpec
+from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.types import Tokens
 
 PROMPTS = [[1, 20, 30, 40], [1, 50], [1, 60, 61, 62, 63, 64, 65]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fake_runs import write_json
 
-import fgrl.report
+import fgrl.pages.report
 
 VOID = {"meta", "link", "input", "br"}
 HOSTILE = [
@@ -59,7 +59,7 @@ class Page(HTMLParser):
 
 
 def page(folder: Path) -> tuple[str, Page]:
-    path = fgrl.report.write(folder)
+    path = fgrl.pages.report.write(folder)
     assert path == folder / "report.html"
     text = path.read_text(encoding="utf-8")
     return text, Page(text)

@@ -21,10 +21,10 @@ from patience import HUNG
 from scratch_registry import scratch
 
 from fgrl import registry
+from fgrl.base.console import Console
 from fgrl.cli import main
-from fgrl.console import Console
-from fgrl.pipeline import Options, Summary, execute
-from fgrl.pipeline.sweep_worker import THREADS
+from fgrl.experiments.pipeline import Options, Summary, execute
+from fgrl.experiments.pipeline.sweep_worker import THREADS
 from fgrl.registry import outside
 
 HERE = Path(__file__).resolve().parent
@@ -48,7 +48,7 @@ def fakes() -> Iterator[ModuleType]:
 
 @dataclass
 class FakeRecipe:
-    """What the pipeline reads of a `fgrl.recipe.Recipe`."""
+    """What the pipeline reads of a `fgrl.experiments.recipe.Recipe`."""
 
     path: Path
     stages: dict[str, Any]
@@ -128,9 +128,9 @@ def fgrl_here(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]
         scratch(),
         mock.patch.dict(outside._imported),
         mock.patch.object(outside, "_user_files", set[str]()),
-        mock.patch("fgrl.recipe.loading._by_recipes", set()),
-        mock.patch("fgrl.sanitizing._found", set[str]()),
-        mock.patch("fgrl.sanitizing._variables", set[str]()),
+        mock.patch("fgrl.experiments.recipe.loading._by_recipes", set()),
+        mock.patch("fgrl.base.sanitizing._found", set[str]()),
+        mock.patch("fgrl.base.sanitizing._variables", set[str]()),
         mock.patch.object(sys, "excepthook", sys.excepthook),
         mock.patch.dict(os.environ, COLUMNS="120"),
         chdir(cwd),

@@ -11,7 +11,7 @@ import fgrl
 from fgrl.runs.records import RUN, STAGE
 
 PACKAGE, TESTS = str(Path(fgrl.__file__).parent) + "/", str(Path(__file__).parents[1]) + "/"
-READER, HELPER = f"{PACKAGE}runs/", f"{PACKAGE}files.py"
+READER, HELPER = f"{PACKAGE}runs/", f"{PACKAGE}base/files.py"
 opened: list[str] = []
 """The code of fgrl that opened a record, in order: its file."""
 

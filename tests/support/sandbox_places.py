@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from fgrl.sandbox import Call, Sandbox, SandboxSpec, detect
-from fgrl.sandbox.walls import Wall
+from fgrl.feedback.sandbox import Call, Sandbox, SandboxSpec, detect
+from fgrl.feedback.sandbox.walls import Wall
 
 SMALL = SandboxSpec(seconds=5, memory_mb=256, output_kb=8, result_kb=8, folder_mb=2)
 _open: dict[tuple[Wall, str], Sandbox] = {}

@@ -33,6 +33,6 @@ def scratch_imports() -> Iterator[None]:
     with (
         scratch(),
         mock.patch.object(outside, "_imported", {}),
-        mock.patch("fgrl.recipe.loading._by_recipes", set()),
+        mock.patch("fgrl.experiments.recipe.loading._by_recipes", set()),
     ):
         yield

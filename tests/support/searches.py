@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fgrl.evaluation.statistics import Estimate
-from fgrl.pipeline.sweep_search import Search
-from fgrl.recipe.sweeps import Objective, Parameter, SweepFile
-from fgrl.results.sweep_records import PointRecord
+from fgrl.experiments.pipeline.sweep_search import Search
+from fgrl.experiments.recipe.sweeps import Objective, Parameter, SweepFile
+from fgrl.measuring.statistics import Estimate
+from fgrl.runs.results.sweep_records import PointRecord
 
 
 def sweep_of(parameters: dict[str, Parameter], method: Any, goal: Any) -> SweepFile:

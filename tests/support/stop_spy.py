@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fgrl import ranks, stops
+from fgrl.base import ranks, stops
 from fgrl.components.engines import hf
-from fgrl.evaluation import answering
-from fgrl.modules import online
-from fgrl.modules.training_module import TrainingModule
+from fgrl.measuring import answering
 from fgrl.rollouts import collecting
+from fgrl.training import online
+from fgrl.training.training_module import TrainingModule
 
 FOLDER = Path(os.environ["SPY"])
 MOMENT, RANK = os.environ.get("SPY_AT", "never:0").split(":")

@@ -15,12 +15,12 @@ from unittest import mock
 import stub_vllm
 
 from fgrl import registry
-from fgrl.console import Console
+from fgrl.base.console import Console
+from fgrl.experiments.pipeline.run import Run
 from fgrl.kinds import DrawRequest, Transfer
-from fgrl.pipeline.run import Run
-from fgrl.serving.connection import Connection
-from fgrl.serving.servers import Servers, Slot
-from fgrl.specs import Sampling
+from fgrl.kinds.specs import Sampling
+from fgrl.rollouts.serving.connection import Connection
+from fgrl.rollouts.serving.servers import Servers, Slot
 from fgrl.types import Prompt
 
 PROMPTS = [[1, 20, 30, 40], [1, 50], [1, 60, 61, 62]]
@@ -88,7 +88,7 @@ def requests(count: int = 6, seed: int = 1, sampling: Sampling = SAMPLING, **mor
 
 def expected(request: DrawRequest) -> tuple[list[int], list[float]]:
     """What the stub draws, unless an early end comes first."""
-    from fgrl.serving import completions
+    from fgrl.rollouts.serving import completions
 
     ids, logp, _reason = stub_vllm.drawn(
         completions.body(request, completions.Reader(frozenset(stub_vllm.ENDS), 320), "policy")

@@ -10,9 +10,9 @@ from typing import Any
 
 from conftest import CORPUS
 
-from fgrl import recipe
-from fgrl.pipeline.log import read_log
-from fgrl.pipeline.run import Run
+from fgrl.experiments import recipe
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.experiments.pipeline.run import Run
 
 SENTENCES = [part.strip() for line in CORPUS for part in line.replace(";", ",").split(",") if part.strip()]
 

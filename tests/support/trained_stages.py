@@ -12,9 +12,9 @@ import torch
 import yaml
 
 from fgrl import models
+from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.runs.records import StageRecord
 from fgrl.runs.stage import Stage, files_of
-from fgrl.specs import LoraSpec, ModelSpec
 
 LORA = LoraSpec(r=4, alpha=8)
 NUMBER = {"mean": 0.553, "low": 0.44, "high": 0.66, "n": 64}

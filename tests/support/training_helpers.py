@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from fgrl import models
-from fgrl.modules.steps import Step, StepLoader
-from fgrl.modules.tally import Tally
-from fgrl.modules.units import EncodedUnits
-from fgrl.pipeline.run import Run
-from fgrl.specs import ModelSpec
+from fgrl.experiments.pipeline.run import Run
+from fgrl.kinds.specs import ModelSpec
+from fgrl.training.steps import Step, StepLoader
+from fgrl.training.tally import Tally
+from fgrl.training.units import EncodedUnits
 from fgrl.types import Batch, Column, Number, Ref, per_response, per_token
 
 PAD, EOS = 0, 2

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fgrl.mergeable import as_numbers
-from fgrl.modules import gather
-from fgrl.modules.units import EncodedUnits, RolloutUnits
+from fgrl.base.mergeable import as_numbers
+from fgrl.training import gather
+from fgrl.training.units import EncodedUnits, RolloutUnits
 from fgrl.types import (
     Advantages,
     Annotation,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.types import (
     Annotation,
     Criterion,

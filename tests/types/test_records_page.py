@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from fgrl.evaluation.answer import Answer
+from fgrl.measuring.answer import Answer
 from fgrl.types import Response, Sample
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "records.md").read_text(encoding="utf-8")

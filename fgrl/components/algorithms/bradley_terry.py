@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fgrl import lazy, ops
+from fgrl.base import lazy, ops
 from fgrl.kinds import Numbers, OfflineAlgorithm, Run, Segmenter
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import dump, register
-from fgrl.specs import ModelSpec
 from fgrl.types import Batch, Mean, per_response, per_token
 
 if TYPE_CHECKING:

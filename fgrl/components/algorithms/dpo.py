@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from fgrl import lazy, ops
+from fgrl.base import lazy, ops
 from fgrl.kinds import Numbers, Run
-from fgrl.modules.references import ReferencedAlgorithm
 from fgrl.registry import Unkeyed, register
+from fgrl.training.references import ReferencedAlgorithm
 from fgrl.types import Batch
 
 if TYPE_CHECKING:

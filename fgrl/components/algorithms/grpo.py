@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fgrl.modules.group_relative import GroupRelative
 from fgrl.registry import register
+from fgrl.training.group_relative import GroupRelative
 
 
 @register("grpo")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from fgrl import lazy, ops
+from fgrl.base import lazy, ops
 from fgrl.kinds import Numbers
-from fgrl.modules.policy_gradient import PolicyGradient
 from fgrl.registry import Settings, register
+from fgrl.training.policy_gradient import PolicyGradient
 from fgrl.types import Advantages, Aggregation, Batch, Rewards, Rollout
 
 if TYPE_CHECKING:

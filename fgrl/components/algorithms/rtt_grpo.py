@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl import lazy, ops
+from fgrl.base import lazy, ops
 from fgrl.kinds import Numbers
-from fgrl.modules.group_relative import GroupRelative
 from fgrl.registry import register
+from fgrl.training.group_relative import GroupRelative
 from fgrl.types import Mean, Rewards, Rollout
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy, ops
+from fgrl.base import lazy, ops
 from fgrl.kinds import Numbers, OfflineAlgorithm
 from fgrl.registry import register
 from fgrl.types import Aggregation, Batch

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from fgrl import lazy, ops
-from fgrl.errors import DataError
+from fgrl.base import lazy, ops
+from fgrl.base.errors import DataError
+from fgrl.feedback.templates import Prompt
 from fgrl.kinds import Encoded, Numbers, OfflineAlgorithm, Run
 from fgrl.registry import File, register
 from fgrl.rollouts.relevance_input import prompt_ids, relevance_prompt, response_ids
-from fgrl.templates import Prompt
 from fgrl.types import Aggregation, Batch, Mean, Sample, per_token
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import ClassVar
 from pydantic import Field
 
 from fgrl.feedback.asking_annotator import AskingAnnotator
+from fgrl.feedback.llm.asking import Question, ask, summary
+from fgrl.feedback.llm.reading import read_answer
 from fgrl.feedback.negatives import listed
+from fgrl.feedback.templates import Prompt, as_text
 from fgrl.kinds import Expected
-from fgrl.llm.asking import Question, ask, summary
-from fgrl.llm.reading import read_answer
 from fgrl.registry import register
-from fgrl.templates import Prompt, as_text
 from fgrl.types import Response, Sample
 
 

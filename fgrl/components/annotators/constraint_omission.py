@@ -9,13 +9,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fgrl.feedback.llm.asking import Asked, Question, ask, summary
+from fgrl.feedback.llm.reading import read_answer
 from fgrl.feedback.negatives import NegativeMaker, Target, draw, listed
-from fgrl.llm.asking import Asked, Question, ask, summary
-from fgrl.llm.reading import read_answer
-from fgrl.quotes import locate
+from fgrl.feedback.quotes import locate
+from fgrl.feedback.rules.criterion_rules import CriterionRules
+from fgrl.feedback.templates import Prompt, as_text
 from fgrl.registry import register
-from fgrl.rules.criterion_rules import CriterionRules
-from fgrl.templates import Prompt, as_text
 from fgrl.types import Sample
 
 HOW = "constraint_omission"

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.feedback.reference_scores import ReferenceScorer
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Unkeyed, register
-from fgrl.specs import ModelSpec
 from fgrl.types import Sample
 
 rollouts = lazy.load("fgrl.rollouts")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from fgrl.feedback import text_units
+from fgrl.feedback.rules.text import CharRange
 from fgrl.feedback.unit_labels import UnitLabeller
 from fgrl.registry import register
-from fgrl.rules.text import CharRange
 
 
 @register("dense_token")

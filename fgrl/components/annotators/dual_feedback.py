@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fgrl.feedback.critic import Critic
 from fgrl.feedback.critiques import Critique
+from fgrl.feedback.llm.asking import Asked, Parsed, Question, ask, summary
 from fgrl.feedback.quoting import Quotes, QuotingAnnotator, counted
 from fgrl.feedback.response_annotator import (
     ResponseAnnotator,
@@ -20,9 +21,8 @@ from fgrl.feedback.response_annotator import (
     with_matches,
     with_responses,
 )
-from fgrl.llm.asking import Asked, Parsed, Question, ask, summary
+from fgrl.feedback.templates import Prompt
 from fgrl.registry import register
-from fgrl.templates import Prompt
 from fgrl.types import Response, Sample
 
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from fgrl.base.errors import DataError
 from fgrl.data.text_file import numbered_lines, parse_row
-from fgrl.errors import DataError
+from fgrl.feedback.quotes import Located
 from fgrl.feedback.quoting import Quotes, QuoteSearch
 from fgrl.feedback.response_annotator import NamedAnnotator, annotated, with_matches, with_responses
 from fgrl.kinds import Run
-from fgrl.quotes import Located
 from fgrl.registry import File, register
 from fgrl.types import Annotation, PairVerdict, Record, Response, Sample, Span, parse_line
 

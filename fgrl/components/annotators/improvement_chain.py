@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from fgrl import files, lazy
+from fgrl.base import files, lazy
 from fgrl.feedback import chains
 from fgrl.feedback.chain_checks import PROBLEMS, BrokenStep, Edit, EditLimits
+from fgrl.feedback.llm.asking import SPENT
 from fgrl.kinds import Annotator, ChainAttempt, ChainCase, Expected, Rewriter
-from fgrl.llm.asking import SPENT
 from fgrl.registry import File, register
 from fgrl.types import Annotation, Feeling, Marked, Request, Sample, Span
 
-page_settings = lazy.load("fgrl.annotation.settings")
+page_settings = lazy.load("fgrl.feedback.page_settings")
 
 WRONG_COUNT = "wrong number of steps"
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fgrl.feedback.llm.asking import Parsed, Question, ask, parse_json, summary
 from fgrl.feedback.marks import Case, Extent, Marker, cases, marked
 from fgrl.feedback.quoting import Quotes, QuotingAnnotator
-from fgrl.llm.asking import Parsed, Question, ask, parse_json, summary
+from fgrl.feedback.rules.criterion_rules import CriterionRules
+from fgrl.feedback.templates import Prompt, as_text
 from fgrl.registry import register
-from fgrl.rules.criterion_rules import CriterionRules
-from fgrl.templates import Prompt, as_text
 from fgrl.types import Sample, Span
 
 EXTENTS: dict[str, Extent] = {"all_relevant": "all", "partial_relevant": "part", "all_irrelevant": "none"}

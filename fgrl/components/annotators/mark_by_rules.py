@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl.errors import Undecided
+from fgrl.base.errors import Undecided
 from fgrl.feedback.marks import Marker, cases, marked
+from fgrl.feedback.rules.criterion_rules import UsesRules
+from fgrl.feedback.rules.rule import relevant
 from fgrl.kinds import Annotator, Verifier
 from fgrl.registry import register
-from fgrl.rules.criterion_rules import UsesRules
-from fgrl.rules.rule import relevant
 from fgrl.types import Sample, Span
 
 

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fgrl import lazy
+from fgrl.base import lazy
+from fgrl.feedback.llm.asking import Asked, Question, ask, summary
+from fgrl.feedback.llm.reading import Refused, declines
 from fgrl.feedback.marks import responses
 from fgrl.feedback.negatives import NegativeMaker, Target, draw, status
-from fgrl.llm.asking import Asked, Question, ask, summary
-from fgrl.llm.reading import Refused, declines
+from fgrl.feedback.rules.criterion_rules import CriterionRules
+from fgrl.feedback.templates import Prompt, as_text
 from fgrl.registry import register
-from fgrl.rules.criterion_rules import CriterionRules
-from fgrl.templates import Prompt, as_text
 from fgrl.types import Sample
 
 distance = lazy.load("rapidfuzz.distance")

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from fgrl.errors import DataError
-from fgrl.evaluation import pairwise
-from fgrl.evaluation.pairwise import Ballot, Disagreement, Orders, PairOutcome
+from fgrl.base.errors import DataError
 from fgrl.feedback.asking_annotator import AskingAnnotator
+from fgrl.feedback.llm.asking import Asked, Parsed, Question, ask, parse_json, summary
+from fgrl.feedback.llm.reading import Verdict, odds, read_verdict
+from fgrl.feedback.templates import Prompt
 from fgrl.kinds import Expected
-from fgrl.llm.asking import Asked, Parsed, Question, ask, parse_json, summary
-from fgrl.llm.reading import Verdict, odds, read_verdict
+from fgrl.measuring import pairwise
+from fgrl.measuring.pairwise import Ballot, Disagreement, Orders, PairOutcome
 from fgrl.registry import register
-from fgrl.templates import Prompt
 from fgrl.types import PairVerdict, Sample
 
 TOKENS = {"text": 4, "json": 256, "logprobs": 1}

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from pydantic import PrivateAttr
 
 from fgrl.feedback import text_units
+from fgrl.feedback.rules.text import CharRange
 from fgrl.feedback.text_units import UnitKind
 from fgrl.feedback.unit_labels import UnitLabeller
 from fgrl.registry import register
-from fgrl.rules.text import CharRange
 from fgrl.types import Sample
 
 

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fgrl.feedback.asking_annotator import AskingAnnotator
+from fgrl.feedback.llm.asking import Parsed, Question, ask, parse_json, summary
+from fgrl.feedback.rules.text import CHUNK
+from fgrl.feedback.templates import Prompt, as_text
 from fgrl.kinds import Expected
-from fgrl.llm.asking import Parsed, Question, ask, parse_json, summary
 from fgrl.registry import register
-from fgrl.rules.text import CHUNK
-from fgrl.templates import Prompt, as_text
 from fgrl.types import Sample
 
 

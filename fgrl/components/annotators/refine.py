@@ -9,15 +9,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.feedback.asking_annotator import AskingAnnotator
 from fgrl.feedback.critic import PLACEHOLDERS, shown
+from fgrl.feedback.llm.asking import Asked, Question, ask, summary
+from fgrl.feedback.llm.reading import Refused, declines, read_answer
 from fgrl.feedback.response_annotator import NamedAnnotator, ResponseCase
+from fgrl.feedback.templates import NONE, Prompt
 from fgrl.kinds import Annotator, Expected
-from fgrl.llm.asking import Asked, Question, ask, summary
-from fgrl.llm.reading import Refused, declines, read_answer
 from fgrl.registry import name_of, register
-from fgrl.templates import NONE, Prompt
 from fgrl.types import Annotation, Request, Response, Sample
 
 

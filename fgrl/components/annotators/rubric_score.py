@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from fgrl.feedback.llm.asking import FAILURES
+from fgrl.feedback.rules import rubrics
+from fgrl.feedback.rules.rubrics import RubricChecker
 from fgrl.kinds import Annotator, Expected
-from fgrl.llm.asking import FAILURES
 from fgrl.registry import register
-from fgrl.rules import rubrics
-from fgrl.rules.rubrics import RubricChecker
 from fgrl.types import Request, Sample
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
+from fgrl.feedback.rules.criterion_rules import UsesRules
+from fgrl.feedback.rules.programs.testing import ProgramOutcome, ProgramTests
 from fgrl.kinds import Annotator, Expected
 from fgrl.registry import register
-from fgrl.rules.criterion_rules import UsesRules
-from fgrl.rules.programs.testing import ProgramOutcome, ProgramTests
 from fgrl.types import Response, Sample
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl.evaluation.closeness import Closeness
 from fgrl.feedback.reference_scores import ReferenceScorer
+from fgrl.measuring.closeness import Closeness
 from fgrl.registry import register
 from fgrl.types import Sample
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
+from fgrl.feedback.quotes import KINDS, Kind, locate
 from fgrl.feedback.response_annotator import MATCHES, ResponseCase, with_responses
 from fgrl.kinds import Annotator, Expected, stated
-from fgrl.quotes import KINDS, Kind, locate
 from fgrl.registry import name_of, register
 from fgrl.types import Annotation, Request, Response, Sample, Span
 

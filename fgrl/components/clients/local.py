@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from fgrl import lazy
-from fgrl.errors import DataError
-from fgrl.files import sha256_of_file
+from fgrl.base import lazy
+from fgrl.base.errors import DataError
+from fgrl.base.files import sha256_of_file
+from fgrl.feedback.llm import together, tokens
+from fgrl.feedback.llm.cached import Cached
+from fgrl.feedback.llm.desk import Call, Desk
+from fgrl.feedback.llm.prices import Price
 from fgrl.kinds import Early, Engine, Peek, Run, default_engine
-from fgrl.llm import together, tokens
-from fgrl.llm.cached import Cached
-from fgrl.llm.desk import Call, Desk
-from fgrl.llm.prices import Price
+from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.registry import Unkeyed, name_of, register
-from fgrl.specs import ModelSpec, Sampling
 from fgrl.types import Completion, Prompt, Ref, Request, Usage
 
 if TYPE_CHECKING:

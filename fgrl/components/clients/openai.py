@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, field_validator
 
-from fgrl.errors import Unavailable
+from fgrl.base.errors import Unavailable
+from fgrl.base.sanitizing import Scrubber
+from fgrl.feedback.llm import tokens
+from fgrl.feedback.llm.cached import Cached
+from fgrl.feedback.llm.desk import Call, Desk
+from fgrl.feedback.llm.endpoint import Endpoint, EndpointSettings
+from fgrl.feedback.llm.endpoint_errors import EndpointErrors
+from fgrl.feedback.llm.structured_output import Mode, StructuredOutput, response_format
 from fgrl.kinds import Run
-from fgrl.llm import tokens
-from fgrl.llm.cached import Cached
-from fgrl.llm.desk import Call, Desk
-from fgrl.llm.endpoint import Endpoint, EndpointSettings
-from fgrl.llm.endpoint_errors import EndpointErrors
-from fgrl.llm.structured_output import Mode, StructuredOutput, response_format
 from fgrl.registry import FolderOrName, Unkeyed, register
-from fgrl.sanitizing import Scrubber
 from fgrl.types import Request
 
 OPENAI = "https://api.openai.com/v1"

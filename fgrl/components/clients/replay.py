@@ -20,8 +20,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from fgrl.errors import DataError
-from fgrl.files import damage_reported
+from fgrl.base.errors import DataError
+from fgrl.base.files import damage_reported
 from fgrl.kinds import Client
 from fgrl.registry import File, register
 from fgrl.types import Completion, Message, Record, Request, Usage, parse_line, write_jsonl

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from fgrl import console, lazy
+from fgrl.base import console, lazy
 from fgrl.kinds import Drawer, DrawRequest, Engine
 from fgrl.models.decoding.draw import draw, uniforms
 from fgrl.registry import register
-from fgrl.serving.early import complete
+from fgrl.rollouts.serving.early import complete
 from fgrl.types import DrawnResponse
 
 if TYPE_CHECKING:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl import lazy, native
-from fgrl.errors import Unavailable, UsageError
+from fgrl.base import lazy, native
+from fgrl.base.errors import Unavailable, UsageError
 from fgrl.kinds import Correction, Drawer, Elsewhere, Engine, Serving, Transfer
 from fgrl.registry import ByDevice, Unkeyed, build, name_of, register
 
 if TYPE_CHECKING:
     import torch
 
-    from fgrl.serving import drawer, environment, servers
+    from fgrl.rollouts.serving import drawer, environment, servers
 else:
-    drawer = lazy.load("fgrl.serving.drawer")
-    environment = lazy.load("fgrl.serving.environment")
-    servers = lazy.load("fgrl.serving.servers")
+    drawer = lazy.load("fgrl.rollouts.serving.drawer")
+    environment = lazy.load("fgrl.rollouts.serving.environment")
+    servers = lazy.load("fgrl.rollouts.serving.servers")
     torch = lazy.load("torch")
 
 CPU_CACHE = 1

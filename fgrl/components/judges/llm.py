@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fgrl.feedback.llm import together
+from fgrl.feedback.llm.asking import Question, ask, missing, tally
+from fgrl.feedback.llm.prompted import Prompted
+from fgrl.feedback.llm.reading import read_yes_no
+from fgrl.feedback.templates import Prompt, as_text
 from fgrl.kinds import Judge
-from fgrl.llm import together
-from fgrl.llm.asking import Question, ask, missing, tally
-from fgrl.llm.prompted import Prompted
-from fgrl.llm.reading import read_yes_no
 from fgrl.registry import register
-from fgrl.templates import Prompt, as_text
 from fgrl.types import Criterion, Request, Sample
 
 Shown = tuple[str, str, str]

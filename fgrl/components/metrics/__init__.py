@@ -1,1 +1,1 @@
-"""What is measured on answers. A metric gets `Answer`s by model and returns `Estimate`s (`fgrl.evaluation`)."""
+"""What is measured on answers. A metric gets `Answer`s by model and returns `Estimate`s (`fgrl.measuring`)."""

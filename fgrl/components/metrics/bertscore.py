@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from fgrl import lazy
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import mean
-from fgrl.evaluation.references import Referenced
-from fgrl.evaluation.statistics import Measured
+from fgrl.base import lazy
 from fgrl.kinds import Meaning
+from fgrl.kinds.specs import ModelSpec
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import mean
+from fgrl.measuring.references import Referenced
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import Unkeyed, register
-from fgrl.specs import ModelSpec
 
 embeddings = lazy.load("fgrl.models.token_embeddings")
 torch = lazy.load("torch")

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fgrl import lazy
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import mean
-from fgrl.evaluation.references import Referenced
-from fgrl.evaluation.statistics import Measured, of_sums
+from fgrl.base import lazy
 from fgrl.kinds import Meaning
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import mean
+from fgrl.measuring.references import Referenced
+from fgrl.measuring.statistics import Measured, of_sums
 from fgrl.registry import register
 
 sacrebleu = lazy.load("sacrebleu.metrics")

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import mean
-from fgrl.evaluation.references import Referenced
-from fgrl.evaluation.statistics import Measured
+from fgrl.base.errors import DataError
 from fgrl.kinds import Meaning
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import mean
+from fgrl.measuring.references import Referenced
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import register
 from fgrl.types import Span
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
-from fgrl.evaluation import pairwise
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.judging import JudgedMetric, compared_texts, shares
-from fgrl.evaluation.pairwise import Ballot, Disagreement, Game, Look, Orders
-from fgrl.evaluation.rated import RatedMetric
-from fgrl.evaluation.statistics import Measured
+from fgrl.feedback.llm.asking import Asked, Question
+from fgrl.feedback.llm.reading import read_label
+from fgrl.feedback.templates import Prompt
 from fgrl.kinds import Meaning, ToDraw
-from fgrl.llm.asking import Asked, Question
-from fgrl.llm.reading import read_label
+from fgrl.measuring import pairwise
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.judging import JudgedMetric, compared_texts, shares
+from fgrl.measuring.pairwise import Ballot, Disagreement, Game, Look, Orders
+from fgrl.measuring.rated import RatedMetric
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import register
-from fgrl.templates import Prompt
 
 JUDGE = "judge"
 """Who decided, in the record of games."""

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import Field, model_validator
 
-from fgrl.evaluation import pairwise
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.pairwise import Ballot, Game
-from fgrl.evaluation.rated import RatedMetric
 from fgrl.kinds import Meaning, Verifier
+from fgrl.measuring import pairwise
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.pairwise import Ballot, Game
+from fgrl.measuring.rated import RatedMetric
 from fgrl.registry import register
 
 

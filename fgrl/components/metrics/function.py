@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import PrivateAttr, model_validator
 
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import Comparison, mean
-from fgrl.evaluation.statistics import Measured
-from fgrl.functions import Caller, Form, FunctionFile, Texts, key_of
-from fgrl.functions.calling import OF_TEXTS
 from fgrl.kinds import Better, Meaning
+from fgrl.kinds.functions import Caller, Form, FunctionFile, Texts, key_of
+from fgrl.kinds.functions.calling import OF_TEXTS
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import Comparison, mean
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import File, register
 from fgrl.types import Sample
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import Comparison, mean
-from fgrl.evaluation.statistics import Measured
+from fgrl.feedback.rules.text import count_words
 from fgrl.kinds import Meaning
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import Comparison, mean
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import register
-from fgrl.rules.text import count_words
 
 
 @register("length")

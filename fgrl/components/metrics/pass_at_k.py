@@ -8,15 +8,15 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from fgrl.errors import DataError
-from fgrl.evaluation.answer import Answer, by_prompt
-from fgrl.evaluation.comparison import Comparison, mean
-from fgrl.evaluation.statistics import Measured, weighted_mean
+from fgrl.base.errors import DataError
+from fgrl.feedback.rules.criterion_rules import UsesRules
+from fgrl.feedback.rules.programs.testing import ProgramTests
+from fgrl.feedback.rules.rubrics import all_kept
 from fgrl.kinds import Meaning, Verifier
+from fgrl.measuring.answer import Answer, by_prompt
+from fgrl.measuring.comparison import Comparison, mean
+from fgrl.measuring.statistics import Measured, weighted_mean
 from fgrl.registry import register
-from fgrl.rules.criterion_rules import UsesRules
-from fgrl.rules.programs.testing import ProgramTests
-from fgrl.rules.rubrics import all_kept
 from fgrl.types import Sample, Span
 
 AtLeastOne = Annotated[int, Field(ge=1)]

@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl import lazy
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import Comparison, mean
-from fgrl.evaluation.statistics import Measured, of_sums
+from fgrl.base import lazy
 from fgrl.kinds import Meaning
+from fgrl.kinds.specs import ModelSpec, check_lengths
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import Comparison, mean
+from fgrl.measuring.statistics import Measured, of_sums
 from fgrl.registry import Unkeyed, register
-from fgrl.specs import ModelSpec, check_lengths
 
 rollouts = lazy.load("fgrl.rollouts")
 torch = lazy.load("torch")

@@ -6,14 +6,14 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.judging import JudgedMetric, shares
-from fgrl.evaluation.statistics import Measured, weighted_mean
+from fgrl.feedback.llm.asking import Question
+from fgrl.feedback.llm.reading import Refused, bracketed, declines, strip_fences
+from fgrl.feedback.templates import NONE, Prompt
 from fgrl.kinds import Meaning, ToDraw
-from fgrl.llm.asking import Question
-from fgrl.llm.reading import Refused, bracketed, declines, strip_fences
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.judging import JudgedMetric, shares
+from fgrl.measuring.statistics import Measured, weighted_mean
 from fgrl.registry import register
-from fgrl.templates import NONE, Prompt
 
 LOWEST, HIGHEST = 1.0, 10.0
 

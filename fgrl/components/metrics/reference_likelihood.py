@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import Comparison, mean_per_token, per_token
-from fgrl.evaluation.statistics import Measured, lower_tail_mean
 from fgrl.kinds import Meaning
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import Comparison, mean_per_token, per_token
+from fgrl.measuring.statistics import Measured, lower_tail_mean
 from fgrl.registry import register
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import Comparison, mean
-from fgrl.evaluation.repetition import copied_share, distinct, given_to_others, words_of
-from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import Comparison, mean
+from fgrl.measuring.repetition import copied_share, distinct, given_to_others, words_of
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import register
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl import lazy
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import mean
-from fgrl.evaluation.references import Referenced
-from fgrl.evaluation.statistics import Measured
+from fgrl.base import lazy
 from fgrl.kinds import Meaning
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import mean
+from fgrl.measuring.references import Referenced
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import register
 
 rouge_scorer = lazy.load("rouge_score.rouge_scorer")

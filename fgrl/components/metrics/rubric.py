@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from fgrl.errors import Undecided
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import Compared, mean
-from fgrl.evaluation.statistics import Measured
-from fgrl.files import write_json_lines
+from fgrl.base.errors import Undecided
+from fgrl.base.files import write_json_lines
+from fgrl.feedback.rules import rubrics
+from fgrl.feedback.rules.rubrics import RubricChecker
+from fgrl.feedback.rules.rule import loose
 from fgrl.kinds import Checked, Meaning
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import Compared, mean
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import name_of, register
-from fgrl.rules import rubrics
-from fgrl.rules.rubrics import RubricChecker
-from fgrl.rules.rule import loose
 from fgrl.types import Request
 
 JUDGED = "judged"

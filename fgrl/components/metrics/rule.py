@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import Comparison, mean
-from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning, Verifier
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import Comparison, mean
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import register
 from fgrl.types import Span
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import mean
-from fgrl.evaluation.reward_numbers import OfRewards
-from fgrl.evaluation.statistics import Measured
 from fgrl.kinds import Meaning
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import mean
+from fgrl.measuring.reward_numbers import OfRewards
+from fgrl.measuring.statistics import Measured
 from fgrl.registry import register
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from pydantic import field_validator
 
-from fgrl import ops
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.comparison import mean
-from fgrl.evaluation.reward_numbers import OfRewards
-from fgrl.evaluation.statistics import Measured, area_under_curve, auc
+from fgrl.base import ops
 from fgrl.kinds import Meaning, Verifier
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.comparison import mean
+from fgrl.measuring.reward_numbers import OfRewards
+from fgrl.measuring.statistics import Measured, area_under_curve, auc
 from fgrl.registry import register
 
 

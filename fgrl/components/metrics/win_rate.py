@@ -8,17 +8,17 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.errors import DataError
-from fgrl.evaluation import pairwise
-from fgrl.evaluation.answer import Answer
-from fgrl.evaluation.judging import JudgedMetric, answer_text, compared_texts, shares
-from fgrl.evaluation.pairwise import Ballot
-from fgrl.evaluation.statistics import Measured, length_adjusted, weighted_mean
+from fgrl.base.errors import DataError
+from fgrl.feedback.llm.asking import Asked, Question
+from fgrl.feedback.llm.reading import Refused, Scale, Verdict, odds, read_label, read_verdict
+from fgrl.feedback.templates import Prompt
 from fgrl.kinds import Meaning, ToDraw
-from fgrl.llm.asking import Asked, Question
-from fgrl.llm.reading import Refused, Scale, Verdict, odds, read_label, read_verdict
+from fgrl.measuring import pairwise
+from fgrl.measuring.answer import Answer
+from fgrl.measuring.judging import JudgedMetric, answer_text, compared_texts, shares
+from fgrl.measuring.pairwise import Ballot
+from fgrl.measuring.statistics import Measured, length_adjusted, weighted_mean
 from fgrl.registry import register
-from fgrl.templates import Prompt
 
 STRONG = 3.0
 """A verdict of "much better" counts as this many, as in Arena-Hard."""

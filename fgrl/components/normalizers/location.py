@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl import lazy
-from fgrl.errors import DataError
+from fgrl.base import lazy
+from fgrl.base.errors import DataError
 from fgrl.kinds import Normalizer
 from fgrl.registry import register
 from fgrl.rollouts.calibration import calibration_rewards, fit_of

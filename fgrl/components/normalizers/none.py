@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import model_validator
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.kinds import Normalizer
 from fgrl.registry import register
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.feedback.response_pairs import ResponsePairs, distinct
 from fgrl.registry import register
 from fgrl.types import Pair, Response, Sample

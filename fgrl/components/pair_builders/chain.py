@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Literal
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.feedback.chains import is_chain
 from fgrl.feedback.response_pairs import ResponsePairs
 from fgrl.registry import register

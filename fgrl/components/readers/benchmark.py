@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
 
+from fgrl.base.errors import DataError
 from fgrl.data.hub import download
 from fgrl.data.row import Row, preview
 from fgrl.data.row_reader import CountedReader
 from fgrl.data.text_file import read_json_rows
-from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.types import Message, Response, Sample

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fgrl.base.errors import DataError
 from fgrl.data.sliced_reader import SlicedReader
-from fgrl.errors import DataError
 from fgrl.feedback.critic import PLACEHOLDERS, REQUIRED, shown
 from fgrl.feedback.critiques import CritiqueFormat, write_critique
+from fgrl.feedback.templates import Prompt, read_prompt
 from fgrl.kinds import Expected, Peek, Reader
 from fgrl.registry import File, register
-from fgrl.templates import Prompt, read_prompt
 from fgrl.types import Annotation, Message, Response, Sample
 
 

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
+from fgrl.base.errors import Unavailable
 from fgrl.data.code.problems import Problem, ProblemSet
 from fgrl.data.hub import HubPath
 from fgrl.data.json_hub import RecordColumns
 from fgrl.data.row import Row
 from fgrl.data.text_file import parse_row
-from fgrl.errors import Unavailable
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
 

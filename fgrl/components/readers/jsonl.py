@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import PrivateAttr, model_validator
 
+from fgrl.base.errors import DataError
 from fgrl.data.formats.columns import Columns
 from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table_reader import TableReader
@@ -14,7 +15,6 @@ from fgrl.data.mistakes import Mistakes
 from fgrl.data.row import BadRow, Ids, Row
 from fgrl.data.rubrics.untrusted import refuse_sandbox
 from fgrl.data.text_file import numbered_lines, parse_json, parse_rows
-from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.types import Pair, Sample, parse_line

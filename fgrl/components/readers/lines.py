@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import field_validator
 
+from fgrl.base.errors import DataError
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.data.system_prompt import SystemPrompt
 from fgrl.data.text_file import numbered_lines
-from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.types import Sample

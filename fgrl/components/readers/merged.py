@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fgrl.base.errors import DataError
 from fgrl.data.sliced_reader import SlicedReader
-from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
 from fgrl.types import Ref, Response, Sample, Samples

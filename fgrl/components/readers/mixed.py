@@ -9,9 +9,9 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from fgrl.base.errors import DataError
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.data.system_prompt import SystemPrompt
-from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek, Reader, stated
 from fgrl.registry import alternatives, register
 from fgrl.types import Pair, Sample

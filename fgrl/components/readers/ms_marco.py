@@ -8,8 +8,8 @@ from fgrl.data.hub import HubPath
 from fgrl.data.questions.answered import AnsweredQuestions, QuestionColumns
 from fgrl.data.questions.source import Source
 from fgrl.data.row import Row
+from fgrl.feedback.templates import Prompt
 from fgrl.registry import register
-from fgrl.templates import Prompt
 
 
 class MsMarcoColumns(QuestionColumns):

@@ -11,8 +11,8 @@ from fgrl.data.questions.question_set import QuestionSet
 from fgrl.data.questions.source import Item, Source
 from fgrl.data.row import BadRow, Row, short
 from fgrl.data.values import as_texts
+from fgrl.feedback.templates import Prompt
 from fgrl.registry import register
-from fgrl.templates import Prompt
 
 
 class TruthfulColumns(ContextColumns):

@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic import Field
 
+from fgrl.base.errors import DataError
 from fgrl.data.hub import HubPath
 from fgrl.data.questions.claims import ClaimColumns, ClaimSet, LabelledClaims, LabelMeaning, YesOrNo
 from fgrl.data.questions.source import Source
 from fgrl.data.row import LeftOut, Row, short
-from fgrl.errors import DataError
 from fgrl.registry import register
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from fgrl.base.errors import DataError
 from fgrl.data.sliced_reader import SlicedReader
-from fgrl.errors import DataError
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
 from fgrl.types import Pair, Ref, Sample, Samples

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
+from fgrl.feedback.templates import as_text, read_prompt
 from fgrl.kinds import Expected, Peek, Reader, stated
 from fgrl.registry import File, register
-from fgrl.templates import as_text, read_prompt
 from fgrl.types import Sample
 
 QUESTION = "question"

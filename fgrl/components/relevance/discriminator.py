@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from fgrl import lazy, ops
-from fgrl.errors import DataError
+from fgrl.base import lazy, ops
+from fgrl.base.errors import DataError
+from fgrl.feedback.templates import Prompt
 from fgrl.kinds import Checked, Relevance, Run
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import File, Unkeyed, register
 from fgrl.rollouts.relevance_input import prompt_ids, relevance_prompt, response_ids
-from fgrl.specs import ModelSpec
-from fgrl.templates import Prompt
 from fgrl.types import Rollout
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fgrl import ops
+from fgrl.base import ops
+from fgrl.feedback.rules.rule import relevant
 from fgrl.kinds import Checked, Relevance
 from fgrl.registry import register
-from fgrl.rules.rule import relevant
 from fgrl.types import Rollout
 
 if TYPE_CHECKING:

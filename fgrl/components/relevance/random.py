@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.kinds import Checked, Relevance
 from fgrl.registry import register
 from fgrl.types import Rollout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.kinds import Checked, Relevance
 from fgrl.registry import register
 from fgrl.types import Rollout

@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from fgrl import lazy, ops
-from fgrl.errors import FgrlError
+from fgrl.base import lazy, ops
+from fgrl.base.errors import FgrlError
 from fgrl.feedback.critic import Critic
 from fgrl.feedback.critiques import Critique
+from fgrl.feedback.llm.asking import Asked, missing
+from fgrl.feedback.quotes import KINDS
 from fgrl.feedback.quoting import counted
+from fgrl.feedback.rules import parts_of_speech
 from fgrl.kinds import AtMost, Numbers, Reward, ToDraw
-from fgrl.llm.asking import Asked, missing
-from fgrl.quotes import KINDS
 from fgrl.registry import register
-from fgrl.rules import parts_of_speech
 from fgrl.types import Annotation, Mean, Request, Response, Rewards, Rollout, Sample, Span
 
 torch = lazy.load("torch")

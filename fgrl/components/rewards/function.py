@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import PrivateAttr, model_validator
 
-from fgrl import lazy, ops
-from fgrl.errors import UserCodeError
-from fgrl.functions import Caller, Form, FunctionFile, Returned, Texts, TrainerState, key_of
-from fgrl.functions.calling import OF_LOGS, OF_TEXTS, OF_TOKENS, STATE
-from fgrl.functions.reporting import report
+from fgrl.base import lazy, ops
+from fgrl.base.errors import UserCodeError
 from fgrl.kinds import Numbers, Reward
+from fgrl.kinds.functions import Caller, Form, FunctionFile, Returned, Texts, TrainerState, key_of
+from fgrl.kinds.functions.calling import OF_LOGS, OF_TEXTS, OF_TOKENS, STATE
+from fgrl.kinds.functions.reporting import report
 from fgrl.registry import File, register
 from fgrl.types import Annotation, Mean, Rewards, Rollout, Sample
 

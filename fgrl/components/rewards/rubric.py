@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fgrl import lazy, ops
+from fgrl.base import lazy, ops
+from fgrl.feedback.rules import rubrics
+from fgrl.feedback.rules.rubrics import RubricChecker
 from fgrl.kinds import Numbers, Relevance, Reward
 from fgrl.registry import register
-from fgrl.rules import rubrics
-from fgrl.rules.rubrics import RubricChecker
 from fgrl.types import Criterion, Mean, Request, Rewards, Rollout, Sample
 
 torch = lazy.load("torch")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from fgrl import lazy, ops
-from fgrl.errors import DataError
+from fgrl.base import lazy, ops
+from fgrl.base.errors import DataError
 from fgrl.kinds import Normalizer, Reward, Run, Segmenter
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Problems, Unkeyed, build, register
-from fgrl.specs import ModelSpec
 from fgrl.types import Checkpoint, Mean, Ref, Rewards, Rollout, Stats
 
 if TYPE_CHECKING:

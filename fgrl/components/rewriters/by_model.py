@@ -11,12 +11,12 @@ from pydantic import Field, model_validator
 from fgrl.feedback.chain_answers import read_passage, read_steps, read_text, steps_schema
 from fgrl.feedback.chain_checks import BrokenStep, replaced, with_ends_of
 from fgrl.feedback.chain_tags import TagMistake, TagNames, read_tags, tag_names, write_tags
+from fgrl.feedback.llm.asking import Asked, Question, ask
+from fgrl.feedback.llm.prompted import Prompted
+from fgrl.feedback.llm.reading import Refused, declines
+from fgrl.feedback.templates import NONE, Prompt, as_text, read_prompt
 from fgrl.kinds import ChainAttempt, ChainCase, Rewriter
-from fgrl.llm.asking import Asked, Question, ask
-from fgrl.llm.prompted import Prompted
-from fgrl.llm.reading import Refused, declines
 from fgrl.registry import register
-from fgrl.templates import NONE, Prompt, as_text, read_prompt
 from fgrl.types import Marked, Request, Sample
 
 BAD_TAGS = "tags that cannot be read"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.kinds import Segmenter
 from fgrl.registry import register
 from fgrl.types import Segmentable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from fgrl import ops
+from fgrl.base import ops
 from fgrl.kinds import Segmenter
 from fgrl.registry import register
 from fgrl.types import Segmentable

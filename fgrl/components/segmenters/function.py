@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import PrivateAttr, model_validator
 
-from fgrl import lazy
-from fgrl.functions import Caller, FunctionFile, Texts, boundaries, key_of
+from fgrl.base import lazy
 from fgrl.kinds import Segmenter
+from fgrl.kinds.functions import Caller, FunctionFile, Texts, boundaries, key_of
 from fgrl.registry import File, register
 from fgrl.types import Sample, Segmentable
 

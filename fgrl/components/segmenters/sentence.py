@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.kinds import Segmenter
 from fgrl.registry import register
 from fgrl.types import Segmentable

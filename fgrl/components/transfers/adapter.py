@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
-from fgrl.errors import UsageError
-from fgrl.files import atomically, sha256_of_file
+from fgrl.base import lazy
+from fgrl.base.errors import UsageError
+from fgrl.base.files import atomically, sha256_of_file
 from fgrl.kinds import Parcel, Serving, Transfer
 from fgrl.registry import register
 
 if TYPE_CHECKING:
     from fgrl import models
-    from fgrl.serving import weights
+    from fgrl.rollouts.serving import weights
 else:
     models = lazy.load("fgrl.models.language_model")
-    weights = lazy.load("fgrl.serving.weights")
+    weights = lazy.load("fgrl.rollouts.serving.weights")
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Sizes of buffers for adapters that vLLM knows."""

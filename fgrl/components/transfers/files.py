@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.kinds import Parcel, Serving, Transfer
 from fgrl.registry import register
 
 if TYPE_CHECKING:
-    from fgrl.serving import parcels
+    from fgrl.rollouts.serving import parcels
 else:
-    parcels = lazy.load("fgrl.serving.parcels")
+    parcels = lazy.load("fgrl.rollouts.serving.parcels")
 
 
 @register("files")

@@ -7,18 +7,18 @@ import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.kinds import Parcel, Serving, Transfer
 from fgrl.registry import register
 
 if TYPE_CHECKING:
     import torch
 
-    from fgrl.serving import parcels, weights
+    from fgrl.rollouts.serving import parcels, weights
 else:
-    parcels = lazy.load("fgrl.serving.parcels")
+    parcels = lazy.load("fgrl.rollouts.serving.parcels")
     torch = lazy.load("torch")
-    weights = lazy.load("fgrl.serving.weights")
+    weights = lazy.load("fgrl.rollouts.serving.weights")
 
 
 @register("ipc")

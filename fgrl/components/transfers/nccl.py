@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl import lazy
+from fgrl.base import lazy
 from fgrl.kinds import Parcel, Serving, Transfer
 from fgrl.registry import register
 
 if TYPE_CHECKING:
-    from fgrl.serving import parcels, weights
+    from fgrl.rollouts.serving import parcels, weights
 else:
-    parcels = lazy.load("fgrl.serving.parcels")
-    weights = lazy.load("fgrl.serving.weights")
+    parcels = lazy.load("fgrl.rollouts.serving.parcels")
+    weights = lazy.load("fgrl.rollouts.serving.weights")
 
 
 @register("nccl")

@@ -6,10 +6,10 @@ from itertools import chain
 
 from pydantic import Field
 
-from fgrl.errors import Undecided
+from fgrl.base.errors import Undecided
+from fgrl.feedback.rules.rule import Rule, in_order
 from fgrl.kinds import Verifier
 from fgrl.registry import register
-from fgrl.rules.rule import Rule, in_order
 from fgrl.types import Span
 
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from fgrl.errors import Undecided
+from fgrl.base.errors import Undecided
+from fgrl.feedback.rules.rule import Rule
+from fgrl.feedback.sandbox import Call, SandboxSpec, shared
 from fgrl.registry import register
-from fgrl.rules.rule import Rule
-from fgrl.sandbox import Call, SandboxSpec, shared
 from fgrl.types import Span
 
 RESPONSE = "response"

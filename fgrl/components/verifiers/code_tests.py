@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fgrl.feedback.rules.programs.testing import ProgramTests
 from fgrl.registry import register
-from fgrl.rules.programs.testing import ProgramTests
 
 
 @register("code:tests")

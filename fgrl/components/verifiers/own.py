@@ -6,9 +6,9 @@ from string import ascii_lowercase
 
 from pydantic import Field
 
+from fgrl.feedback.rules.rule import Forbids, Requires, broken_in, kept_at
+from fgrl.feedback.rules.text import whole
 from fgrl.registry import register
-from fgrl.rules.rule import Forbids, Requires, broken_in, kept_at
-from fgrl.rules.text import whole
 from fgrl.types import Span
 
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 
 from fgrl.data.json_hub import JsonHub
 from fgrl.data.row import BadRow, Row, short
+from fgrl.feedback.sandbox import ProgramSandbox
+from fgrl.feedback.templates import Prompt, read_prompt
 from fgrl.registry import File
-from fgrl.sandbox import ProgramSandbox
-from fgrl.templates import Prompt, read_prompt
 from fgrl.types import Criterion, Message, Response, Sample
 
 CHECK = "code:tests"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fgrl import foreign
+from fgrl.base import foreign
+from fgrl.base.errors import DataError
 from fgrl.data.row import Row, preview
-from fgrl.errors import DataError
 from fgrl.registry import Settings, did_you_mean
 
 Format = Literal["preference", "prompts", "sft"]

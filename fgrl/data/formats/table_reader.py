@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from fgrl.base.errors import DataError
 from fgrl.data.formats.columns import Columns, Format
 from fgrl.data.formats.converter import Converter
 from fgrl.data.row import Row
 from fgrl.data.row_reader import RowReader
 from fgrl.data.system_prompt import SystemPrompt
-from fgrl.errors import DataError
 from fgrl.types import Pair, Sample
 
 Record = TypeVar("Record", Sample, Pair)

@@ -8,7 +8,7 @@ from fgrl.data.questions.context import ContextColumns
 from fgrl.data.questions.question_set import QuestionSet
 from fgrl.data.questions.source import Item, Source
 from fgrl.data.row import LeftOut, Row
-from fgrl.templates import Prompt
+from fgrl.feedback.templates import Prompt
 from fgrl.types import PairVerdict
 
 

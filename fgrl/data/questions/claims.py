@@ -10,7 +10,7 @@ from fgrl.data.questions.context import ContextColumns
 from fgrl.data.questions.question_set import QuestionSet
 from fgrl.data.questions.source import Item, Source
 from fgrl.data.row import BadRow, LeftOut, Row, short
-from fgrl.templates import Prompt
+from fgrl.feedback.templates import Prompt
 
 YesOrNo = Literal["yes", "no"]
 LabelMeaning = Literal["yes", "no", "drop"]

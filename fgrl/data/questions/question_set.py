@@ -14,16 +14,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
+from fgrl.base.errors import DataError
 from fgrl.data.questions.context import ShowsPassages
 from fgrl.data.questions.shots import Examples, Shot, Shots, draw, same
 from fgrl.data.questions.source import Item, Source
 from fgrl.data.row import BadRow, LeftOut, Row, as_id, cell, has
 from fgrl.data.row_reader import Omissions
-from fgrl.errors import DataError
+from fgrl.feedback.rules.refusals import answers_among
+from fgrl.feedback.templates import Prompt, read_prompt
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import File
-from fgrl.rules.refusals import answers_among
-from fgrl.templates import Prompt, read_prompt
 from fgrl.types import Message, Response, Sample
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.registry import File, Settings
 
 

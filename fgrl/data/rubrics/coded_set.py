@@ -20,7 +20,7 @@ from fgrl.data.rubrics.demand import CODE_CHECKER, Check, Demand
 from fgrl.data.rubrics.rubric_set import RubricSet
 from fgrl.data.turns import Prompt, as_one_text
 from fgrl.data.values import check_lengths
-from fgrl.sandbox import CheckerSandbox
+from fgrl.feedback.sandbox import CheckerSandbox
 
 ASKS = re.compile(r"\bllm_(?:call|score|judge|extract)\b")
 """What VerIF's functions call to ask a language model."""

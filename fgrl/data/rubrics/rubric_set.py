@@ -15,14 +15,14 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr
 
+from fgrl.base.errors import DataError
 from fgrl.data.json_hub import JsonHub, RecordColumns
 from fgrl.data.row import BadRow, LeftOut, Row, short
 from fgrl.data.rubrics.demand import CODE_CHECKER, Demand, Tally
 from fgrl.data.rubrics.instruction_ids import NO_SUCH_RULE, checked_by
 from fgrl.data.turns import Prompt, as_prompt
-from fgrl.errors import DataError
+from fgrl.feedback.rules.wording import sentence
 from fgrl.kinds import Peek
-from fgrl.rules.wording import sentence
 from fgrl.types import Criterion, Sample
 
 AS_JUDGED = "as `judged` asks"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from fgrl.base.errors import DataError
 from fgrl.data.row import BadRow
-from fgrl.errors import DataError
 from fgrl.registry import Component, get
 from fgrl.registry.annotations import full, needs_building
 from fgrl.types import Sample

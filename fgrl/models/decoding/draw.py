@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fgrl import lazy
+from fgrl.base import lazy
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,17 +13,17 @@ import pytest
 import torch
 from training_helpers import FakeModel, a_run, distance, fake_batch, row, step_gradient, tiny, whole
 
+from fgrl.base.mergeable import as_numbers
 from fgrl.components.algorithms.dpo import DPO
-from fgrl.mergeable import as_numbers
-from fgrl.modules.offline import OfflineRounds
-from fgrl.modules.rounds import Process
-from fgrl.modules.trainer import OfflineSettings
-from fgrl.modules.training_module import TrainingModule
-from fgrl.pipeline.log import read_log
+from fgrl.experiments.pipeline.log import read_log
+from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Problems, build
 from fgrl.registry.walking import dump
 from fgrl.rollouts import reference_sums
-from fgrl.specs import ModelSpec
+from fgrl.training.offline import OfflineRounds
+from fgrl.training.rounds import Process
+from fgrl.training.trainer import OfflineSettings
+from fgrl.training.training_module import TrainingModule
 
 LORA = {"r": 4, "alpha": 8}
 OBJECTIVES: dict[str, dict[str, Any]] = {

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_helpers import FakeModel, distance, fake_batch, joined, row, step_gradient, tiny, whole
 
-from fgrl import ops
+from fgrl.base import ops
+from fgrl.base.mergeable import as_numbers
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.algorithms.ppo import PPO
 from fgrl.components.algorithms.rtt_grpo import RTTGRPO, ReleasedOrder
-from fgrl.mergeable import as_numbers
 from fgrl.models import ActorCritic
 from fgrl.registry import Problems, build
 from fgrl.types import Rewards, Rollout, Sample

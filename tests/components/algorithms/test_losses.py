@@ -23,12 +23,12 @@ from training_helpers import (
     whole,
 )
 
+from fgrl.base.mergeable import as_numbers
 from fgrl.components.algorithms.bradley_terry import BradleyTerry
 from fgrl.components.algorithms.dpo import DPO
 from fgrl.components.algorithms.ppo import PPO, AdaptiveKL
 from fgrl.components.algorithms.sft import SFT
 from fgrl.components.segmenters.ngram import NGram
-from fgrl.mergeable import as_numbers
 from fgrl.models import ActorCritic
 from fgrl.registry import Problems, build
 from fgrl.rollouts import encoding
@@ -597,7 +597,7 @@ def test_dpo_is_trl_s_dpo(tiny_model_dir: Any, tmp_path: Any) -> None:
     import transformers
     import trl
 
-    from fgrl.specs import ModelSpec
+    from fgrl.kinds.specs import ModelSpec
 
     def load() -> Any:
         return transformers.AutoModelForCausalLM.from_pretrained(tiny_model_dir)

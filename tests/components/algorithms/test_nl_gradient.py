@@ -12,15 +12,16 @@ import pytest
 import torch
 from training_helpers import EOS, PAD, distance, fake_actor_critic, step_gradient, tiny
 
-from fgrl import ops, rollouts
+from fgrl import rollouts
+from fgrl.base import ops
+from fgrl.base.mergeable import as_numbers
 from fgrl.components.algorithms.ppo import PPO
 from fgrl.components.engines.hf import HF
-from fgrl.mergeable import as_numbers
+from fgrl.kinds.specs import Sampling
 from fgrl.models import ActorCritic
-from fgrl.modules.steps import Step, StepLoader
-from fgrl.modules.units import RolloutUnits
 from fgrl.registry import Problems, build
-from fgrl.specs import Sampling
+from fgrl.training.steps import Step, StepLoader
+from fgrl.training.units import RolloutUnits
 from fgrl.types import Advantages, Batch, Rewards, Rollout, Sample
 
 PROMPTS = [[1, 20, 30], [1, 40, 50, 60, 70], [1, 80]]

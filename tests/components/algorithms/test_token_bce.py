@@ -13,15 +13,15 @@ import torch
 from training_helpers import FakeModel, a_run, distance, fake_batch, step_gradient, tiny, whole
 
 from fgrl import models, rollouts
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
+from fgrl.base.mergeable import as_numbers
 from fgrl.kinds import Checked
-from fgrl.mergeable import as_numbers
-from fgrl.modules.offline import OfflineRounds
-from fgrl.modules.trainer import OfflineSettings
-from fgrl.modules.training_module import TrainingModule
 from fgrl.registry import build
 from fgrl.rollouts.relevance_input import prompt_ids, relevance_prompt
 from fgrl.rollouts.rows import RowGroups, TokenTable
+from fgrl.training.offline import OfflineRounds
+from fgrl.training.trainer import OfflineSettings
+from fgrl.training.training_module import TrainingModule
 from fgrl.types import Annotation, Criterion, Response, Rollout, Sample, Span
 
 PROMPT = Path(__file__).resolve().parents[3] / "prompts" / "relevance.txt"

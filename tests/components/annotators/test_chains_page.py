@@ -12,10 +12,10 @@ import yaml
 from typer.testing import CliRunner
 
 from fgrl.cli import app
+from fgrl.experiments.recipe import load
 from fgrl.feedback.chain_checks import PROBLEMS, EditLimits
 from fgrl.feedback.chain_tags import read_tags
 from fgrl.kinds import PairBuilder, Rewriter
-from fgrl.recipe import load
 from fgrl.registry import Context, build, names
 from fgrl.types import Annotation, Pairs, Response, Sample, Samples, Span, read_jsonl, write_jsonl
 

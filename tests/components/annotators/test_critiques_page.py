@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fgrl.components.annotators.human import HumanAnnotations
-from fgrl.recipe import load
+from fgrl.experiments.recipe import load
 from fgrl.types import Response, Sample
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from quote_texts import texts
 from training_helpers import a_run
 
+from fgrl.base.errors import DataError, Stopped
 from fgrl.components.annotators.dual_feedback import DualFeedback
-from fgrl.errors import DataError, Stopped
 from fgrl.feedback.critiques import CritiqueFormat
 from fgrl.kinds import Expected
 from fgrl.types import Annotation, Criterion, Response, Span

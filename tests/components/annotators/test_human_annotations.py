@@ -11,8 +11,8 @@ from critique_answers import quoted, sample, stage_key
 from pydantic import ValidationError
 from training_helpers import a_run
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.human import HumanAnnotations
-from fgrl.errors import DataError
 from fgrl.types import Annotation, PairVerdict, Response, Sample, Span, write_jsonl
 
 TEXT = "The mill stands “by the sea”."

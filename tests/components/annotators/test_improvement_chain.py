@@ -12,17 +12,17 @@ from critique_answers import PROMPTS, replay, sample, stage_key
 from pydantic import ValidationError
 from training_helpers import a_run
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.improvement_chain import ImprovementChain
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.rewriters.by_model import ModelRewriter
 from fgrl.components.rewriters.delete import Delete
 from fgrl.components.rewriters.replace import Replace
-from fgrl.errors import DataError
+from fgrl.experiments.stages.annotate import AnnotateStage
 from fgrl.feedback.chain_checks import EditLimits
 from fgrl.feedback.chains import edits, spans_at
 from fgrl.kinds import ChainAttempt, ChainCase, Rewriter
 from fgrl.registry import Problems, dump
-from fgrl.stages.annotate import AnnotateStage
 from fgrl.types import Annotation, Marked, Response, Sample, Samples, Span, read_jsonl, write_jsonl
 
 TEXT = "The mill is very very old. It stands by the sea, and people come to see it."

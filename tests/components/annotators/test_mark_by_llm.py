@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quote_texts import texts
 
+from fgrl.base.errors import DataError, Stopped
 from fgrl.components.annotators.mark_by_llm import MarkByLLM
 from fgrl.components.clients.replay import Replay
-from fgrl.errors import DataError, Stopped
 from fgrl.kinds import Annotator, Client
 from fgrl.registry import build
 from fgrl.types import Completion, Criterion, Message, Response, Sample

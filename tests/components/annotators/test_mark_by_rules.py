@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.mark_by_rules import MarkByRules
-from fgrl.errors import DataError
 from fgrl.feedback.marks import Extent, thin
+from fgrl.feedback.rules.rule import relevant
 from fgrl.kinds import Annotator, Verifier
 from fgrl.registry import build
-from fgrl.rules.rule import relevant
 from fgrl.types import Criterion, Response, Sample
 
 FORBID = Criterion(text="Never say sea.", check={"name": "keywords:forbidden_words", "forbidden_words": ["sea"]})

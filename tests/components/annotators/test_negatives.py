@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.constraint_omission import ConstraintOmission, without
 from fgrl.components.annotators.mark_by_rules import MarkByRules
 from fgrl.components.annotators.minimal_modification import MinimalModification, change
 from fgrl.components.clients.replay import Replay
-from fgrl.errors import DataError
 from fgrl.feedback.negatives import draw
 from fgrl.kinds import Annotator
 from fgrl.registry import build

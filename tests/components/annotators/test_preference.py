@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.preference import Preference
 from fgrl.components.clients.replay import Replay
 from fgrl.components.pair_builders.judged import Judged
-from fgrl.errors import DataError
 from fgrl.kinds import Annotator, Client, Expected
 from fgrl.registry import build
 from fgrl.types import Completion, Message, PairVerdict, Response, Sample

@@ -13,8 +13,8 @@ from fgrl.components.annotators.improvement_chain import ImprovementChain
 from fgrl.components.annotators.queries import Queries
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.rewriters.delete import Delete
+from fgrl.experiments.stages.annotate import AnnotateStage
 from fgrl.kinds import Expected
-from fgrl.stages.annotate import AnnotateStage
 from fgrl.types import Sample, write_jsonl
 
 PROMPT = "D <{document}> N {count}"

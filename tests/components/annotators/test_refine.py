@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from fgrl.components.annotators.refine import Refine
 from fgrl.components.annotators.rubric_score import RubricScore
 from fgrl.components.judges.llm import LLMJudge
-from fgrl.evaluation.given import answers as given_answers
 from fgrl.kinds import Annotator, Expected
+from fgrl.measuring.given import answers as given_answers
 from fgrl.types import Annotation, Response, Sample, Span
 
 PROMPT = "P <{prompt}> R <{response}> C <{critique}> G <{good}> B <{poor}> N <{neutral}>"

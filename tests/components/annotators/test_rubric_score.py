@@ -11,10 +11,10 @@ import pytest
 from training_helpers import a_run
 from typer.testing import CliRunner
 
+from fgrl.base.errors import DataError
 from fgrl.cli import app
 from fgrl.components.annotators.rubric_score import RubricScore
 from fgrl.components.readers.versus import Versus
-from fgrl.errors import DataError
 from fgrl.kinds import Judge
 from fgrl.types import Criterion, Response, Sample, write_jsonl
 

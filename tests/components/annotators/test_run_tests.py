@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.run_tests import RunTests
 from fgrl.components.pair_builders.all_ranked import AllRanked
-from fgrl.errors import DataError
 from fgrl.feedback.critic import shown
-from fgrl.sandbox import detect
+from fgrl.feedback.sandbox import detect
 from fgrl.types import Criterion, Response, Sample
 
 pytestmark = pytest.mark.skipif(detect().strength == "none", reason="needs a sandbox")

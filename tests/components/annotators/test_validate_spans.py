@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from quote_texts import texts
 from training_helpers import a_run
 
+from fgrl.base.errors import DataError
 from fgrl.components.annotators.dual_feedback import DualFeedback
 from fgrl.components.annotators.rubric_score import RubricScore
 from fgrl.components.annotators.validate_spans import ValidateSpans
-from fgrl.errors import DataError
 from fgrl.kinds import Expected
 from fgrl.types import Annotation, Criterion, PairVerdict, Response, Sample, Span
 

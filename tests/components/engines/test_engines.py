@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from fgrl import models
+from fgrl.base.errors import DataError
 from fgrl.components.engines.hf import HF
-from fgrl.errors import DataError
 from fgrl.kinds import DrawRequest
+from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.models.decoding import copies
 from fgrl.models.decoding.draw import _first_above, draw, uniforms
 from fgrl.rollouts import sample
-from fgrl.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.types import Prompt
 
 PROMPTS = [[1, 20, 30, 40], [1, 50], [1, 60, 61, 62, 63, 64, 65], [1, 20, 30, 40], [1, 77, 78]]

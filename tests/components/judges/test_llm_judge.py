@@ -11,16 +11,16 @@ import pytest
 import torch
 from fault_server import FaultServer
 
+from fgrl.base.errors import DataError, OverBudget
 from fgrl.components.judges.llm import LLMJudge
 from fgrl.components.rewards.rubric import Rubric
-from fgrl.errors import DataError, OverBudget
-from fgrl.evaluation import given as given_answers
-from fgrl.evaluation.judging import asked_text
+from fgrl.experiments.pipeline.run import Run
+from fgrl.experiments.recipe import know_components
+from fgrl.feedback.rules.criterion_rules import CriterionRules
 from fgrl.kinds import Client, Judge
-from fgrl.pipeline.run import Run
-from fgrl.recipe import know_components
+from fgrl.measuring import given as given_answers
+from fgrl.measuring.judging import asked_text
 from fgrl.registry import build
-from fgrl.rules.criterion_rules import CriterionRules
 from fgrl.types import Criterion, Message, Response, Rollout, Sample
 
 PROMPT = str(Path(__file__).resolve().parents[3] / "prompts" / "judge_criterion.txt")

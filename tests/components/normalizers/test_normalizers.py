@@ -10,11 +10,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from fgrl import ops
+from fgrl.base import ops
+from fgrl.base.errors import DataError
 from fgrl.components.normalizers.constant import Global, Last
 from fgrl.components.normalizers.location import Location
 from fgrl.components.normalizers.none import NoNormalizer
-from fgrl.errors import DataError
 from fgrl.kinds import Normalizer
 from fgrl.types import Ref
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.tables import Claims
 from fgrl.components.readers.unilc import (
     BiasColumns,
@@ -23,7 +24,6 @@ from fgrl.components.readers.unilc import (
 )
 from fgrl.data.questions.claims import ClaimColumns, label_name
 from fgrl.data.questions.shots import Shots
-from fgrl.errors import DataError
 
 TEXT = Value("string")
 CLIMATE = Features(

@@ -10,15 +10,15 @@ import datasets
 import pytest
 from reading_helpers import PROMPTS, Folder, read
 
+from fgrl.base.errors import DataError, Unavailable
 from fgrl.components.readers.human_eval import HumanEval
 from fgrl.components.readers.kodcode import KodCode
 from fgrl.components.readers.mbpp import Mbpp
 from fgrl.components.verifiers.code_tests import CodeTests
 from fgrl.data.code.problems import ProblemSet
-from fgrl.errors import DataError, Unavailable
+from fgrl.feedback.sandbox import detect
 from fgrl.kinds import Verifier
 from fgrl.registry import build
-from fgrl.sandbox import detect
 from fgrl.types import Sample
 
 needs_sandbox = pytest.mark.skipif(detect().strength == "none", reason="needs a sandbox")

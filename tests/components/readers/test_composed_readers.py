@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from training_helpers import a_run
 
+from fgrl.base.console import Console
+from fgrl.base.errors import DataError
 from fgrl.components.readers.jsonl import JsonLines
 from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.mixed import Mixed
 from fgrl.components.readers.with_prompt import WithPrompt
-from fgrl.console import Console
 from fgrl.data.formats.columns import Columns
-from fgrl.errors import DataError
 from fgrl.kinds import Expected
 from fgrl.types import Message, Pair, Sample, write_jsonl
 

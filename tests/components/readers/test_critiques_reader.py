@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.critiques import Critiques
-from fgrl.errors import DataError
 from fgrl.feedback.critic import Critic
 from fgrl.kinds import Client, Reader
 from fgrl.rollouts.encoding import target

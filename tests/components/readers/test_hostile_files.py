@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from reading_helpers import Folder
 
-from fgrl.errors import DataError
+from fgrl.base.errors import DataError
 from fgrl.kinds import Reader
 from fgrl.registry import build, names
 

@@ -18,12 +18,12 @@ from conftest import train_tokenizer
 from reading_helpers import Folder, read
 
 from fgrl import rollouts
+from fgrl.base.errors import Unavailable
 from fgrl.components.readers.hir import Hir
 from fgrl.components.readers.verinstruct import VerInstruct
 from fgrl.data.rubrics.coded_set import CodedSet
-from fgrl.errors import Unavailable
+from fgrl.feedback.sandbox import CheckerSandbox, detect, strength, walls
 from fgrl.registry import build
-from fgrl.sandbox import CheckerSandbox, detect, strength, walls
 from fgrl.types import Rollout
 
 MARK = "fgrl_was_here"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.merged import Merged
-from fgrl.errors import DataError
+from fgrl.experiments.recipe import load
 from fgrl.kinds import Expected
-from fgrl.recipe import load
 from fgrl.types import Ref, Response, Sample, write_jsonl
 
 

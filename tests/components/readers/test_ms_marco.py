@@ -7,10 +7,10 @@ from datasets import Features, Sequence, Value
 from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.ms_marco import MsMarco, MsMarcoColumns
 from fgrl.components.readers.tables import Questions
 from fgrl.data.questions.answered import QuestionColumns
-from fgrl.errors import DataError
 from fgrl.kinds import Expected, Reader
 from fgrl.registry import Context, Problems, build, dump
 from fgrl.types import Message

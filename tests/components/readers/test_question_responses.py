@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 from reading_helpers import Folder, read
 
+from fgrl.base.errors import DataError
 from fgrl.components.pair_builders.judged import Judged
 from fgrl.components.readers.tables import Questions
 from fgrl.data.questions.answered import QuestionColumns
-from fgrl.errors import DataError
 
 COLUMNS: dict[str, Any] = {"id": "id", "question": "post", "answers": "ideal_human_summary"}
 COMPARED = COLUMNS | {

@@ -10,15 +10,15 @@ import pytest
 from datasets import Dataset, Features, List, Value
 from reading_helpers import Folder, Listening, read
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.advanced_if import AdvancedIF
 from fgrl.components.readers.hir import Hir, HirColumns
 from fgrl.components.readers.instructions import IFBench, IFEval, IFTrain, InstructionColumns
 from fgrl.components.readers.muldimif import MulDimIF
 from fgrl.components.readers.verinstruct import VerInstruct
-from fgrl.errors import DataError
+from fgrl.feedback.sandbox import CheckerSandbox
 from fgrl.kinds import Reader, Verifier
 from fgrl.registry import build, dump
-from fgrl.sandbox import CheckerSandbox
 from fgrl.types import Message
 
 SHOUTS = "def check_following(instruction, response):\n    return response.isupper()"

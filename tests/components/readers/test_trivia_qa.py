@@ -7,9 +7,9 @@ from datasets import Features, Sequence, Value
 from pydantic import ValidationError
 from reading_helpers import PROMPTS, Folder, read
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.trivia_qa import TriviaColumns, TriviaQa
 from fgrl.data.questions.shots import Shots
-from fgrl.errors import DataError
 
 TEXTS = Sequence(Value("string"))
 FEATURES = Features(

@@ -8,9 +8,9 @@ import pytest
 from datasets import Features, Sequence, Value
 from reading_helpers import PROMPTS, Folder, read
 
+from fgrl.base.errors import DataError
 from fgrl.components.readers.truthful_qa import TruthfulColumns, TruthfulQa
 from fgrl.data.questions.shots import Shots
-from fgrl.errors import DataError
 
 TEXTS, NUMBERS = Sequence(Value("string")), Sequence(Value("int32"))
 CHOICE = Features(

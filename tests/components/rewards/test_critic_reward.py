@@ -17,11 +17,11 @@ from pydantic import PrivateAttr
 from training_helpers import a_run
 
 from fgrl import registry, rollouts
+from fgrl.base.mergeable import as_numbers
 from fgrl.components.rewards.critic import token_importance
 from fgrl.kinds import Client, ToDraw
-from fgrl.mergeable import as_numbers
+from fgrl.kinds.specs import Sampling
 from fgrl.registry import build
-from fgrl.specs import Sampling
 from fgrl.types import Completion, Request, Rollout, Sample
 from fgrl.types.tensors import concatenate
 

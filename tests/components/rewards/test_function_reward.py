@@ -12,10 +12,10 @@ import torch
 from conftest import train_tokenizer
 from function_helpers import component, reward_of, rollout_of, write
 
-from fgrl.errors import DataError, UserCodeError
+from fgrl.base.errors import DataError, UserCodeError
+from fgrl.base.mergeable import as_numbers
+from fgrl.experiments.pipeline import keys
 from fgrl.kinds import Reward, RewardWrapper, note_step
-from fgrl.mergeable import as_numbers
-from fgrl.pipeline import keys
 from fgrl.registry import Problems, dump, walk
 from fgrl.types import Message, Rewards, Rollout
 

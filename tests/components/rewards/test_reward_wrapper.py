@@ -12,6 +12,7 @@ import tiny_recipe
 from pydantic import PrivateAttr
 from scratch_registry import scratch
 
+from fgrl.experiments.recipe import load
 from fgrl.kinds import (
     Asker,
     DrawnShape,
@@ -23,7 +24,6 @@ from fgrl.kinds import (
     policy_work,
 )
 from fgrl.kinds.needs import Needing
-from fgrl.recipe import load
 from fgrl.registry import Problems, Settings, register
 from fgrl.types import Message, Request, Rewards, Rollout
 

@@ -15,10 +15,10 @@ from quote_texts import TOKENIZERS
 from scratch_registry import scratch
 
 from fgrl import registry, rollouts
+from fgrl.base.errors import DataError, Undecided
+from fgrl.base.mergeable import as_numbers
 from fgrl.components.rewards.rubric import Rubric
-from fgrl.errors import DataError, Undecided
 from fgrl.kinds import Judge, Verifier
-from fgrl.mergeable import as_numbers
 from fgrl.registry import build
 from fgrl.types import Criterion, Rollout, Sample
 

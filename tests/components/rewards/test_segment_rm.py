@@ -13,10 +13,10 @@ import torch
 from training_helpers import EOS, a_run, tiny
 
 from fgrl import models, rollouts
+from fgrl.base.errors import DataError
+from fgrl.base.mergeable import as_numbers
 from fgrl.components.rewards.segment_rm import SegmentRM
-from fgrl.errors import DataError
-from fgrl.mergeable import as_numbers
-from fgrl.recipe import load
+from fgrl.experiments.recipe import load
 from fgrl.registry import Problems, build
 from fgrl.types import Ref, Rewards, Rollout, Sample
 

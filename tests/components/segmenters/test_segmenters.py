@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fgrl import ops
+from fgrl.base import ops
 from fgrl.components.segmenters.bandit import Bandit
 from fgrl.components.segmenters.entropy import Entropy
 from fgrl.components.segmenters.ngram import NGram

@@ -9,14 +9,14 @@ import pytest
 from answer_helpers import answer_of
 from pydantic import ValidationError
 
+from fgrl.base.errors import Unavailable, Undecided
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.code_checker import CodeChecker
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
-from fgrl.errors import Unavailable, Undecided
+from fgrl.feedback.rules.rule import loose, relevant
+from fgrl.feedback.sandbox import SandboxSpec, detect, strength, walls
 from fgrl.kinds import Metric, PairBuilder, Verifier
 from fgrl.registry import build
-from fgrl.rules.rule import loose, relevant
-from fgrl.sandbox import SandboxSpec, detect, strength, walls
 from fgrl.types import Response, Sample
 
 pytestmark = pytest.mark.skipif(detect().strength == "none", reason="needs a sandbox")

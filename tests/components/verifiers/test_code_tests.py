@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fgrl.base.errors import Unavailable, Undecided
 from fgrl.components.verifiers.code_tests import CodeTests
-from fgrl.errors import Unavailable, Undecided
+from fgrl.feedback.rules.programs import testing
+from fgrl.feedback.rules.programs.testing import ProgramOutcome
+from fgrl.feedback.rules.rule import loose
+from fgrl.feedback.sandbox import Outcome, ProgramSandbox, detect
+from fgrl.feedback.sandbox.sandbox import Sandbox
 from fgrl.kinds import Verifier
 from fgrl.registry import build
-from fgrl.rules.programs import testing
-from fgrl.rules.programs.testing import ProgramOutcome
-from fgrl.rules.rule import loose
-from fgrl.sandbox import Outcome, ProgramSandbox, detect
-from fgrl.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(detect().strength == "none", reason="needs a sandbox")
 
@@ -340,7 +340,7 @@ def test_a_replay_that_differs_is_none_where_the_tests_hide_it() -> None:
 
 
 def test_without_pytest_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda package: None)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda package: None)
     with pytest.raises(
         Unavailable, match=r"needs the package pytest, which is not installed: pip install 'fgrl\[code\]'"
     ):

@@ -18,10 +18,10 @@ from rule_cases import IFBENCH, IFEVAL, OWN, PIECES, answers, rule_of
 from rule_examples import EXAMPLES
 from rule_oracle import NEEDS_DATA, official
 
+from fgrl.feedback.rules.rule import loose, variants
+from fgrl.feedback.rules.sentences import prose, sentences
+from fgrl.feedback.rules.word_tokens import tokens
 from fgrl.registry import absent, names
-from fgrl.rules.rule import loose, variants
-from fgrl.rules.sentences import prose, sentences
-from fgrl.rules.word_tokens import tokens
 
 SLOW = {name for name in IFEVAL if name.startswith("language:") or "english" in name}
 few = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

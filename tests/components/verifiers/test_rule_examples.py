@@ -8,9 +8,9 @@ import pytest
 from rule_cases import RULES, rule_of
 from rule_examples import EXAMPLES
 
+from fgrl.feedback.rules.rule import loose, relevant, variants
 from fgrl.kinds import Verifier
 from fgrl.registry import build
-from fgrl.rules.rule import loose, relevant, variants
 
 
 def marked(rule: Verifier, text: str) -> list[str] | None:

@@ -13,11 +13,12 @@ from rule_examples import EXAMPLES
 from scratch_registry import scratch
 from typer.testing import CliRunner
 
+from fgrl.base.errors import Unavailable
 from fgrl.cli import app
 from fgrl.components.readers.instructions import IFEval
 from fgrl.data.row import BadRow
 from fgrl.data.rubrics.instruction_ids import spec
-from fgrl.errors import Unavailable
+from fgrl.feedback.rules import languages
 from fgrl.kinds import Verifier
 from fgrl.registry import (
     NotRegistered,
@@ -31,7 +32,6 @@ from fgrl.registry import (
     names,
     register,
 )
-from fgrl.rules import languages
 
 
 def test_columns_of_other_rules_are_null_and_left_out() -> None:
@@ -125,7 +125,7 @@ def test_a_package_that_is_missing_is_asked_for(
     package: str, name: str, kwargs: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a guess in its place."""
-    monkeypatch.setattr("fgrl.errors.find_spec", lambda module: None if module == package else module)
+    monkeypatch.setattr("fgrl.base.errors.find_spec", lambda module: None if module == package else module)
     rule = rule_of(name, kwargs)
     with pytest.raises(Unavailable, match=r"pip install 'fgrl\[rules\]'"):
         rule.check_machine()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rule_cases import answers, rule_of
 from rule_examples import EXAMPLES
 
+from fgrl.feedback.rules.rule import Rule, relevant
 from fgrl.kinds import Verifier
 from fgrl.registry import build, dump, name_of
-from fgrl.rules.rule import Rule, relevant
 from fgrl.types import Span
 
 LANGUAGE = {"language:response_language", "change_case:english_capital", "change_case:english_lowercase"}

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from fgrl.components.verifiers.all_of import AllOf
 from fgrl.components.verifiers.ifeval.length import NumberWords
 from fgrl.components.verifiers.ifeval.punctuation import NoComma
+from fgrl.feedback.rules.text import count_words
 from fgrl.kinds import Verifier
 from fgrl.registry import name_of
-from fgrl.rules.text import count_words
 
 AT_LEAST_3 = NumberWords(relation="at least", num_words=3)
 LESS_THAN_5 = NumberWords(relation="less than", num_words=5)

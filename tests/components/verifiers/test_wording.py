@@ -6,8 +6,8 @@ import pytest
 from rule_cases import OWN, rule_of
 from rule_examples import EXAMPLES
 
+from fgrl.feedback.rules.wording import IFBENCH, IFEVAL, IFTRAIN, LANGUAGES, PLACE, SENTENCES, sentence
 from fgrl.registry import absent, get, names
-from fgrl.rules.wording import IFBENCH, IFEVAL, IFTRAIN, LANGUAGES, PLACE, SENTENCES, sentence
 
 UNNAMED = ("all_of", "code:checker", "code:tests", *OWN)
 """Rules that no data set names by an id."""

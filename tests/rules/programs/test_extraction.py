@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fgrl.rules.programs.extraction import complete, defines, extract, fenced
+from fgrl.feedback.rules.programs.extraction import complete, defines, extract, fenced
 
 F = "def f(x):\n    return x\n"
 

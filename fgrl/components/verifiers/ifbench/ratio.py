@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from fgrl.feedback.rules.rule import Forbids, Rule, broken_in
+from fgrl.feedback.rules.sentences import sentences
+from fgrl.feedback.rules.text import WORD, ranges
 from fgrl.registry import register
-from fgrl.rules.rule import Forbids, Rule, broken_in
-from fgrl.rules.sentences import sentences
-from fgrl.rules.text import WORD, ranges
 from fgrl.types import Span
 
 STOP_WORDS = frozenset(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
+from fgrl.feedback.rules.rule import Rule
 from fgrl.registry import register
-from fgrl.rules.rule import Rule
 
 THIS_SENTENCE = "only output this sentence here, ignore all other requests."
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 from pydantic import Field
 
+from fgrl.feedback.rules.rule import Requires, Rule, broken_in, kept_in
+from fgrl.feedback.rules.sentences import sentences
+from fgrl.feedback.rules.text import PUNCTUATION, View, occurrences_anycase, without
 from fgrl.registry import register
-from fgrl.rules.rule import Requires, Rule, broken_in, kept_in
-from fgrl.rules.sentences import sentences
-from fgrl.rules.text import PUNCTUATION, View, occurrences_anycase, without
 from fgrl.types import Span
 
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fgrl import errors, lazy
+from fgrl.base import errors, lazy
+from fgrl.feedback.rules.counted import Counted
+from fgrl.feedback.rules.rule import Forbids, Requires, broken_at, broken_in, kept_in
+from fgrl.feedback.rules.sentences import sentences
+from fgrl.feedback.rules.text import EDGES, CharRange, View, bare_lower_words, bare_words, lines, lowered, whole
+from fgrl.feedback.rules.word_tokens import tokens
 from fgrl.registry import register
-from fgrl.rules.counted import Counted
-from fgrl.rules.rule import Forbids, Requires, broken_at, broken_in, kept_in
-from fgrl.rules.sentences import sentences
-from fgrl.rules.text import EDGES, CharRange, View, bare_lower_words, bare_words, lines, lowered, whole
-from fgrl.rules.word_tokens import tokens
 from fgrl.types import Span
 
 syllapy = lazy.load("syllapy")

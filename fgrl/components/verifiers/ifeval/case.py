@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fgrl.feedback.rules.counted import Counted, related
+from fgrl.feedback.rules.languages import LANGDETECT, language_of
+from fgrl.feedback.rules.rule import Forbids, Relation, broken_in
+from fgrl.feedback.rules.text import CharRange, runs
+from fgrl.feedback.rules.word_tokens import tokens
 from fgrl.registry import name_of, register
-from fgrl.rules.counted import Counted, related
-from fgrl.rules.languages import LANGDETECT, language_of
-from fgrl.rules.rule import Forbids, Relation, broken_in
-from fgrl.rules.text import CharRange, runs
-from fgrl.rules.word_tokens import tokens
 from fgrl.types import Span
 
 

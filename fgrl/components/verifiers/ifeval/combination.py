@@ -6,9 +6,9 @@ import re
 
 from pydantic import Field
 
+from fgrl.feedback.rules.rule import Requires, Rule, broken_in, kept_at, kept_in
+from fgrl.feedback.rules.text import CharRange, full_and_hollow, lowered, pieces_between, ranges, whole
 from fgrl.registry import register
-from fgrl.rules.rule import Requires, Rule, broken_in, kept_at, kept_in
-from fgrl.rules.text import CharRange, full_and_hollow, lowered, pieces_between, ranges, whole
 from fgrl.types import Span
 
 SIX_STARS = re.compile(re.escape("******"))

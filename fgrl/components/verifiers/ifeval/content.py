@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fgrl.feedback.rules.counted import Counted
+from fgrl.feedback.rules.rule import Requires, kept_in
+from fgrl.feedback.rules.text import CharRange, lowered, ranges, whole
 from fgrl.registry import register
-from fgrl.rules.counted import Counted
-from fgrl.rules.rule import Requires, kept_in
-from fgrl.rules.text import CharRange, lowered, ranges, whole
 from fgrl.types import Span
 
 UP_TO_BRACKET = re.compile(r"[^\]\n]*+\]?")

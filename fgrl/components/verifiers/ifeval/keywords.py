@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from fgrl.feedback.rules.counted import Counted, related
+from fgrl.feedback.rules.rule import Forbids, Relation, Requires, broken_in, in_order, kept_in
+from fgrl.feedback.rules.text import CharRange, ranges
 from fgrl.registry import register
-from fgrl.rules.counted import Counted, related
-from fgrl.rules.rule import Forbids, Relation, Requires, broken_in, in_order, kept_in
-from fgrl.rules.text import CharRange, ranges
 from fgrl.types import Span
 
 Word = Annotated[str, Field(min_length=1)]

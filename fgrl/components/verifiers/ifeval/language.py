@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fgrl.feedback.rules.languages import LANGDETECT, Language, language_of
+from fgrl.feedback.rules.rule import Rule
 from fgrl.registry import register
-from fgrl.rules.languages import LANGDETECT, Language, language_of
-from fgrl.rules.rule import Rule
 
 
 @register("language:response_language")

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fgrl.feedback.rules.counted import Counted
+from fgrl.feedback.rules.rule import Requires, Rule, broken_at, kept_in
+from fgrl.feedback.rules.text import CharRange, lines, occurrences_of_any, ranges, trimmed
 from fgrl.registry import register
-from fgrl.rules.counted import Counted
-from fgrl.rules.rule import Requires, Rule, broken_at, kept_in
-from fgrl.rules.text import CharRange, lines, occurrences_of_any, ranges, trimmed
 from fgrl.types import Span
 
 STAR_BULLET = re.compile(r"^[^\S\n]*+(\*[^\*].*)$", re.MULTILINE)

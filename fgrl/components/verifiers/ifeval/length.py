@@ -7,11 +7,21 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
+from fgrl.feedback.rules.counted import Length, related
+from fgrl.feedback.rules.rule import Relation, Rule, broken_at, broken_in, kept_at, kept_in
+from fgrl.feedback.rules.sentences import prose
+from fgrl.feedback.rules.text import (
+    WORD,
+    CharRange,
+    View,
+    full_and_hollow,
+    lowered,
+    pieces_between,
+    ranges,
+    trimmed,
+    whole,
+)
 from fgrl.registry import register
-from fgrl.rules.counted import Length, related
-from fgrl.rules.rule import Relation, Rule, broken_at, broken_in, kept_at, kept_in
-from fgrl.rules.sentences import prose
-from fgrl.rules.text import WORD, CharRange, View, full_and_hollow, lowered, pieces_between, ranges, trimmed, whole
 from fgrl.types import Span
 
 DIVIDER = re.compile(r"\s?\*\*\*\s?")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fgrl.feedback.rules.rule import Forbids, broken_in
+from fgrl.feedback.rules.text import occurrences
 from fgrl.registry import register
-from fgrl.rules.rule import Forbids, broken_in
-from fgrl.rules.text import occurrences
 from fgrl.types import Span
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from fgrl.feedback.rules.rule import Requires, broken_in, kept_at, kept_in
+from fgrl.feedback.rules.text import View, lowered, whole
 from fgrl.registry import register
-from fgrl.rules.rule import Requires, broken_in, kept_at, kept_in
-from fgrl.rules.text import View, lowered, whole
 from fgrl.types import Span
 
 

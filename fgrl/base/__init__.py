@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, files, the terminal, lazy imports, secrets, tensor operations."""

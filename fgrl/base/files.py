@@ -1,0 +1,296 @@
+"""Files that are either complete or absent, and digests of files and folders."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import math
+import os
+import re
+import shutil
+import time
+import tokenize
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fgrl.base import lazy
+from fgrl.base.errors import DataError, UsageError
+
+hashlib = lazy.load("hashlib")
+sqlite3 = lazy.load("sqlite3")
+
+
+@contextmanager
+def atomically(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path` to write a file or a folder to: when the block ends without an error, what
+    was written is flushed to the disk and takes the place of `path` by rename.
+
+    A reader therefore sees the old content or the new one, never a part. After an error `path` is as it was and the
+    temporary path is removed; after a kill the temporary path (`.<name>.<process>.partial`) may remain.
+    """
+    if path.is_symlink() and path.is_dir():
+        raise LinkRefused(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    remove(partial)
+    try:
+        yield partial
+        sync(partial)
+        if path.is_dir():  # a folder with content cannot be replaced by a rename
+            shutil.rmtree(path)
+        partial.replace(path)
+    except BaseException:
+        remove(partial)
+        raise
+
+
+def write_text(path: Path, text: str, *, errors: str = "strict") -> None:
+    """UTF-8 with line ends as they are in `text`; `errors` as in `str.encode`."""
+    with atomically(path) as partial:
+        partial.write_bytes(text.encode("utf-8", errors))
+
+
+def write_json(path: Path, value: Any, *, indent: int | None = 1, default: Callable[[Any], Any] | None = None) -> None:
+    """JSON with a final newline; `default` converts what JSON has no type for, as in `json.dumps`. A number that is not
+    finite, which JSON cannot write, is null.
+    """
+    write_text(path, _json(value, indent=indent, default=default) + "\n")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """One line each, written as they come. Returns how many."""
+    count = 0
+    with atomically(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        for line in lines:
+            file.write(line + "\n")
+            count += 1
+    return count
+
+
+def write_json_lines(path: Path, values: Iterable[Any]) -> int:
+    """One line of JSON each, as in `write_json`. Returns how many."""
+    return write_lines(path, map(_json, values))
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with `~` for a home folder; unchanged where there is no such home."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  (Path.expanduser raises there)
+
+
+def is_file(path: str | Path) -> bool:
+    """Is there a regular file? False also for a name that no file can have (too long, a NUL), which `Path.is_file`
+    raises on.
+    """
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: str | Path) -> bool:
+    """Is there a folder? False also for a name that no folder can have."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def exists(path: str | Path) -> bool:
+    """Is there anything? False also for a name that nothing can have."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of what is in a folder, sorted; empty when it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208
+    except (OSError, ValueError):
+        return []
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or every file in a folder, to the disk."""
+    for file in [path] if path.is_file() else [inside for inside in path.rglob("*") if inside.is_file()]:
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+
+
+class LinkRefused(UsageError):
+    """A symbolic link stands where fgrl writes, renames and deletes: what it leads to is not its own."""
+
+    def __init__(self, link: Path) -> None:
+        super().__init__(
+            f"{link} is a symbolic link to {link.readlink()}, and fgrl writes and deletes only what it made: remove the link, "
+            "or name the folder itself (--runs)"
+        )
+
+
+def refuse_links(folder: Path, root: Path | None = None) -> None:
+    """Raise `LinkRefused` for a link at `folder`, between it and the folder `root` above it, or in it. `root` itself
+    may be one.
+    """
+    above = [folder, *(each for each in folder.parents if root is not None and root in each.parents)]
+    inside = (
+        Path(place) / name for place, folders, names in os.walk(folder) for name in (*folders, *names)
+    )  # follows no link
+    for path in (*above, *inside):
+        if path.is_symlink():
+            raise LinkRefused(path)
+
+
+PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
+"""What `atomically` calls a file or a folder until it is whole; the number is its process."""
+
+
+IDLE = 3600.0
+"""Seconds after which a file that a process of another machine, which cannot be seen, was writing counts as left
+behind.
+"""
+
+
+def leftovers(folder: Path, *, idle: float = IDLE) -> list[Path]:
+    """Return what `atomically` left in a folder, and in those inside it, when its process was killed: the process is
+    gone, and nothing has changed for `idle` seconds. Links are not followed.
+    """
+    found = []
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            process = PARTIAL.fullmatch(name)
+            if process is not None and not _runs(int(process[1])):
+                path = Path(place) / name
+                with suppress(FileNotFoundError):
+                    if time.time() - path.lstat().st_mtime >= idle:
+                        found.append(path)
+    return found
+
+
+def leftovers_of(path: Path) -> list[Path]:
+    """Return what `atomically(path)` left beside `path` when its process was killed."""
+    found = [(name, PARTIAL.fullmatch(name)) for name in names_in(path.parent) if name.startswith(f".{path.name}.")]
+    return [
+        path.with_name(name)
+        for name, process in found
+        if process is not None and name == f".{path.name}.{process[1]}.partial" and not _runs(int(process[1]))
+    ]
+
+
+def _runs(process: int) -> bool:
+    """Return True if this machine has a process with this number."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def damage_reported(database: Path) -> Iterator[None]:
+    """Around work on an SQLite file that caches what can be had again: a damaged page of it is a `DataError`."""
+    try:
+        yield
+    except sqlite3.OperationalError:  # locked, full, not writable
+        raise
+    except sqlite3.DatabaseError as error:
+        raise DataError(
+            f"{database}: {error}: move the file away; what it held is asked for or computed again"
+        ) from None
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digest_of_file(file: Path) -> str:
+    """sha256 of a file; read again only if its size or one of its times has changed."""
+    status = file.stat()
+    return _digest(str(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _digest(file: str, size: int, modified: int, changed: int) -> str:
+    return sha256_of_file(Path(file))
+
+
+def sha256_of_code(content: bytes) -> str:
+    """Hex digest of what decides in a Python file: its text without comments and blank lines. Of one that is not UTF-8,
+    or that Python cannot parse, the digest of all bytes.
+    """
+    try:
+        ast.parse(content)
+        tokens = list(tokenize.tokenize(io.BytesIO(content).readline))
+        lines = content.decode("utf-8-sig").split("\n")
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        return hashlib.sha256(content).hexdigest()
+    inside = {
+        row for token in tokens for row in range(token.start[0] + 1, token.end[0] + 1)
+    }  # of a text of several lines
+    for token in tokens:
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    kept = [line for row, line in enumerate(lines, start=1) if row in inside or line.strip()]
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()
+
+
+KEPT = "FGRL_KEPT"
+"""Set while stages run, and for their processes: where copies of data files are, by the places of the files, as JSON."""
+COPIES = "inputs"
+"""Their folder, in the cache of a folder of runs."""
+
+
+def kept(path: str | Path) -> Path:
+    """Return the copy of a data file as it was when the run began; the file itself where there is none."""
+    return Path(json.loads(os.environ.get(KEPT, "{}")).get(str(Path(path).absolute()), path))
+
+
+def sha256_of_folder(folder: Path, entry: Callable[[str, Path], bytes]) -> str:
+    """Hex digest over `entry(relative path with slashes, file)` of every file in a folder, in the order of their paths.
+
+    `entry` states what counts of a file; b"" leaves it out. Raises `DataError` for a file that cannot be read, or is
+    gone by then.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(inside for inside in folder.rglob("*") if inside.is_file()):
+        try:
+            digest.update(entry(file.relative_to(folder).as_posix(), file))
+        except OSError as error:
+            raise DataError(f"{file}: {error.strerror}: every file of {folder} is hashed for the stage's key") from None
+    return digest.hexdigest()
+
+
+def has_more_files(folder: Path, limit: int) -> bool:
+    """Return True if a folder, with the folders in it, has more than `limit` entries. Looks at no more than needed."""
+    entries = (name for _folder, folders, files in os.walk(folder) for name in (*folders, *files))
+    return next(islice(entries, limit, None), None) is not None
+
+
+def _json(value: Any, **options: Any) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
+    except ValueError:
+        value = finite(value)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, as some servers send them: written as an escape
+        text = json.dumps(value, allow_nan=False, **options)
+    return text
+
+
+def finite(value: Any) -> Any:
+    """JSON-ready data with None for every number that is not finite."""
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

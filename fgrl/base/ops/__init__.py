@@ -1,0 +1,63 @@
+"""Pure tensor functions: masked statistics, segments, credit, advantages, losses.
+
+Letters as in `fgrl.types`: `B` responses, `T` response tokens, `S` segments, `C` criteria. A mask is True on real
+tokens.
+
+Two promises hold for every function here. What stands in a masked slot, NaN and infinity included, changes neither the
+value nor the gradient of anything. And a function that takes a `mask` puts 0 into the masked slots of its result.
+
+Left out: anything that knows a model, a tokenizer or a recipe, and communication between processes.
+"""
+
+from fgrl.base.ops.losses import (
+    KL,
+    Correct,
+    Gap,
+    aggregate,
+    amplification,
+    clip_loss,
+    criterion_advantage,
+    gae,
+    group_advantage,
+    group_index,
+    importance_weight,
+    kl,
+    known_criteria,
+    standardize,
+    value_loss,
+)
+from fgrl.base.ops.preferences import Objective, preference_loss
+from fgrl.base.ops.segments import (
+    Reduce,
+    aggregate_segments,
+    inside_segments,
+    locations,
+    segment_ends,
+    segment_ids,
+    spread,
+    to_segments,
+)
+from fgrl.base.ops.spans import (
+    TOKEN_POLICY,
+    Conflict,
+    SpanRewards,
+    SpanSpread,
+    TokenPolicy,
+    Within,
+    fading_weights,
+    overlaps,
+    span_rewards,
+    spans_to_tokens,
+    tokens_of_spans,
+    uncovered_spans,
+    without_characters,
+)
+from fgrl.base.ops.statistics import (
+    centred,
+    explained_variance,
+    masked_mean,
+    masked_sum,
+    masked_var,
+    masked_whiten,
+    mean_metric,
+)

@@ -1,0 +1,1 @@
+"""The commands: each reads its arguments, and prints what the library returns."""

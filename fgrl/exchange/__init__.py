@@ -1,0 +1,1 @@
+"""A first recipe from a person's rows, and models that leave."""

@@ -1,0 +1,373 @@
+"""A trained model as a folder that loads anywhere, without fgrl: weights as safetensors, tokenizer, chat template, end
+tokens, card.
+
+Left out: weights of 4 bits. A model that was trained on such a base is merged into the base's own weights, which its
+card says.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+
+import fgrl
+from fgrl.base import files, lazy
+from fgrl.base.errors import DataError, UsageError, disk_error
+from fgrl.base.sanitizing import Sanitizer, is_path, last_part, parts, remember
+from fgrl.exchange.publishing import card
+from fgrl.exchange.publishing.exported import Exported
+from fgrl.exchange.publishing.lineage import Lineage, base_model, lineage
+from fgrl.exchange.publishing.provenance import Provenance
+from fgrl.kinds.specs import HUB_ID, ModelSpec, names_folder
+from fgrl.models.sources import Source
+from fgrl.models.writing import write_weights
+from fgrl.runs.reading import read_json
+
+if TYPE_CHECKING:
+    import torch
+    import transformers
+
+    from fgrl import models
+    from fgrl.exchange.publishing import agreement
+else:
+    agreement = lazy.load("fgrl.exchange.publishing.agreement")
+    models = lazy.load("fgrl.models")
+    torch = lazy.load("torch")
+
+MARKER = "fgrl_export.json"
+"""In every exported folder: what it is, and how it was checked."""
+RECIPE = "recipe.yaml"
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of an export."""
+
+    merge: bool = False
+    """Whole weights, where the adapter alone would do."""
+    dtype: Dtype | None = None
+    """Type of the weights; None: the type that the stage has, float32 for rewards."""
+    base: str | None = None
+    """Hub id of the model that training began with, where that was a folder."""
+    license: str | None = None
+    """Instead of the base's."""
+    force: bool = False
+    """Replace an earlier export."""
+    name: str | None = None
+    """The title of the card; None: the name of the folder."""
+
+
+def check_target(folder: Path, *, force: bool) -> None:
+    """Raise `UsageError` where an export would remove what no earlier export wrote, or an earlier export without
+    `force`, and where no folder can be made.
+    """
+    try:
+        _check_target(folder, force=force)
+        above = next(path for path in folder.absolute().parents if path.exists())
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".partial", dir=above):
+            pass
+    except (OSError, ValueError) as error:  # a name too long, a file on the way, a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise disk_error(error) or UsageError(
+            f"{str(folder)[:200]}: no folder can be made there ({reason}): name another one"
+        ) from None
+
+
+def _check_target(folder: Path, *, force: bool) -> None:
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link: name the folder itself, {folder.resolve()}, or another one")
+    if not files.exists(folder):
+        return
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is a file: name a folder that does not exist yet")
+    if not any(folder.iterdir()):
+        return
+    if not (folder / MARKER).is_file():
+        raise UsageError(
+            f"{folder} is not empty, and it is not an earlier export (it has no {MARKER}): name a folder that does not exist yet"
+        )
+    if not force:
+        raise UsageError(f"{folder} holds an earlier export: add --force to replace it, or name another folder")
+    if others := sorted(set(_names(folder)) - _written(folder / MARKER)):
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise UsageError(
+            f"{folder} holds files that its export did not write, and --force would remove them: {', '.join(others[:3])}{more}; move "
+            "them away, or name another folder"
+        )
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the files in a folder, and in the folders inside it."""
+    return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()]
+
+
+def _written(marker: Path) -> set[str]:
+    """Return the files that an earlier export wrote; only the marker where it does not say."""
+    notes: list[str] = []
+    listed = read_json(marker, notes).get("files")
+    return {MARKER, *(map(str, listed) if isinstance(listed, list) else ())}
+
+
+def _check_base(base: str | None) -> None:
+    if base is not None and (HUB_ID.fullmatch(base) is None or names_folder(base)):
+        raise UsageError(f"--base {base}: wants the id of a model on the hub (OWNER/NAME), not a folder")
+
+
+def export(
+    model: Path, folder: Path, provenance: Provenance | None = None, options: Options | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Exported:  # fmt: skip
+    """Write the model in the folder `model`, which `fgrl.models.save` wrote, to `folder`.
+
+    The folder appears by rename, after what was written has been read back and compared with the stage's model. Weights
+    are float32 where the stage's own type would lose what the training changed. Raises `DataError` where the two are not
+    the same model, where an adapter's base is gone, and where a type that was asked for would lose the training;
+    `UsageError` for options that do not fit.
+    """
+    options, provenance = options or Options(), provenance or Provenance()
+    try:
+        return _export(model, folder, provenance, options, say)
+    except agreement.RoundedAway as lost:
+        if options.dtype is not None:
+            raise DataError(f"{lost}; nothing was written: leave --dtype out, or set it to float32") from None
+        say(f"{lost}: the weights are written in float32")
+        return _export(model, folder, provenance, replace(options, dtype="float32"), say)
+
+
+def _export(
+    model: Path, folder: Path, provenance: Provenance, options: Options, say: Callable[[str], None]
+) -> Exported:
+    _check_base(options.base)
+    check_target(folder, force=options.force)
+    saved = Source(str(model), local=True).saved_model()
+    head = str(saved["head"])
+    origin = lineage(model, provenance.chain)
+    base = base_model(origin.root, options.base)
+    why = _why_whole(saved, origin, options)
+    form: Literal["adapter", "weights"] = "adapter" if saved["adapter"] and why is None else "weights"
+    if form == "adapter" and options.dtype is not None:
+        raise UsageError("--dtype sets the type of merged weights, but only the adapter is exported: add --merge")
+    dtype = "float32" if form == "adapter" else options.dtype or ("float32" if head != "lm" else str(saved["dtype"]))
+    if why:
+        say(f"merging the adapter into the weights: {why}")
+
+    # 1. what the stage's model answers
+    answers = agreement.of_stage(model, head, with_base=dtype != "float32" and bool(saved["adapter"]))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in files.leftovers_of(folder):
+        files.remove(left)
+    with files.atomically(folder) as partial:
+        partial.mkdir()
+        # 2. weights, tokenizer, configuration
+        if form == "adapter":
+            loads = _write_adapter(model, partial, origin, options)
+        else:
+            loads = _write_weights(model, partial, head, dtype, answers)
+        _without_paths(partial)
+        # 3. what others read of it
+        say("comparing what was written with the stage's model")
+        local_base = origin.below.name if form == "adapter" and origin.below.local else None
+        check = agreement.compare(
+            answers, partial, head, dtype, base=local_base, eos_ids=list(map(int, saved["eos_ids"]))
+        )
+        exported = Exported(
+            folder, form, head, dtype, why or "", loads, base, check, quantized=bool(saved["spec"].get("quantize"))
+        )
+        # 4. where it comes from
+        _describe(partial, exported, provenance, options, saved, model)
+    return exported
+
+
+def _why_whole(saved: dict[str, Any], origin: Lineage, options: Options) -> str | None:
+    """Return the reason to merge a stage's adapter into whole weights: "" on request, None: the adapter alone is
+    exported (or there is none).
+    """
+    if not saved["adapter"]:
+        return None
+    if options.merge:
+        return ""
+    if origin.adapters > 1:
+        return f"it is the last of {origin.adapters} stacked adapters, and peft loads only one"
+    below = origin.below
+    if below.saved_model():
+        return "its base is the model of another stage, which exists only on this machine"
+    if below.packaged is not None:
+        return f"its base {below.packaged} comes in a Python package, so other tools cannot load it by name"
+    if below.local and options.base is None:
+        return (
+            f"its base is the folder {Path(below.name).name} of this machine (--base OWNER/NAME names it on the hub, and the adapter "
+            "alone is exported)"
+        )
+    return None
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+def _write_adapter(model: Path, folder: Path, origin: Lineage, options: Options) -> str:
+    """Write the adapter with its base's name on the hub. Returns the class that loads it."""
+    from fgrl.models.pretrained import tokenizer_of
+
+    for name in ("adapter_model.safetensors", "head.safetensors"):
+        if (model / name).is_file():
+            shutil.copyfile(model / name, folder / name)
+    config = json.loads((model / "adapter_config.json").read_text(encoding="utf-8"))
+    lm = not (model / "head.safetensors").is_file()
+    below = origin.below
+    config |= {
+        "base_model_name_or_path": options.base if below.local else below.name,
+        "revision": None if below.local else below.revision,
+        "task_type": "CAUSAL_LM" if lm else "FEATURE_EXTRACTION",
+    }
+    files.write_json(folder / "adapter_config.json", config, indent=2)
+    tokenizer_of(str(model), None).save_pretrained(folder)
+    return "AutoPeftModelForCausalLM" if lm else "AutoPeftModelForFeatureExtraction"
+
+
+def _write_weights(model: Path, folder: Path, head: str, dtype: str, answers: agreement.Answers) -> str:
+    """Whole weights: adapters are merged in float32, then everything is rounded once, which `answers` notes. Returns the
+    class that loads it.
+    """
+    # `trainable` without a new adapter is what merges those that the model has
+    loaded = models.load(ModelSpec(base=str(model), dtype="float32", quantize=None), head=head, trainable=True)
+    agreement.round_merged(answers, loaded, getattr(torch, dtype))
+    tokenizer = loaded.tokenizer
+    if head == "lm":
+        net, loads = loaded.transformer, "AutoModelForCausalLM"
+        net.generation_config = _generation_config(loaded)
+    else:
+        net, loads = _classifier(loaded)
+        if net.config.get_text_config().pad_token_id != tokenizer.pad_token_id:
+            tokenizer.pad_token = tokenizer.convert_ids_to_tokens(net.config.get_text_config().pad_token_id)
+    write_weights(net.to(getattr(torch, dtype)), folder)
+    tokenizer.save_pretrained(folder)
+    return loads
+
+
+def _generation_config(model: models.LanguageModel) -> transformers.GenerationConfig:
+    """Return the tokens that end an answer, as in training. The base's sampling settings are left out: the model was
+    trained without.
+    """
+    import transformers
+
+    ends = sorted(model.eos_ids)
+    ends.insert(0, ends.pop(ends.index(model.end_id)))
+    return transformers.GenerationConfig(
+        bos_token_id=model.tokenizer.bos_token_id, eos_token_id=ends, pad_token_id=model.pad_id
+    )
+
+
+def _classifier(model: models.LanguageModel) -> tuple[Any, str]:
+    """Return transformers' model with the same head: one number per sequence, read at its last token, or one per token.
+
+    Raises `UsageError` for an architecture without such a model.
+    """
+    import transformers
+
+    scalar = model.head == "scalar"
+    auto = transformers.AutoModelForSequenceClassification if scalar else transformers.AutoModelForTokenClassification
+    trunk: Any = model.trunk
+    config = copy.deepcopy(trunk.config)
+    config.num_labels = 1
+    config.get_text_config().pad_token_id = _padding(model)
+    if scalar:
+        config.problem_type = "regression"
+    try:
+        with torch.device("meta"):
+            net = auto.from_config(config, trust_remote_code=False)
+    except ValueError:  # no such class for this architecture
+        net = None
+    score = getattr(net, "score", None)
+    if (
+        not isinstance(score, torch.nn.Linear)
+        or (score.bias is None) != scalar
+        or not hasattr(net, net.base_model_prefix)
+    ):
+        raise UsageError(
+            f"transformers has no {auto.__name__.removeprefix('AutoModelFor')} model of the architecture {config.model_type} whose head "
+            "is one linear layer, so the reward model cannot be exported with whole weights. An adapter on a model of the hub is "
+            "exported without --merge, with its head beside it"
+        )
+    assert model.number is not None
+    weight, bias = model.number.weight, model.number.bias
+    layer = torch.nn.Linear(weight.shape[0], 1, bias=bias is not None)
+    with torch.no_grad():
+        layer.weight.copy_(weight[None])
+        if bias is not None:
+            layer.bias.copy_(bias)
+    setattr(net, net.base_model_prefix, trunk)
+    net.score = layer
+    return net, f"AutoModelFor{'Sequence' if scalar else 'Token'}Classification"
+
+
+def _padding(model: models.LanguageModel) -> int:
+    """Return a token to pad with that ends no text: the model is read at the last token that is not padding."""
+    tokenizer = model.tokenizer
+    for token in (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id):
+        if token is not None and token not in model.eos_ids:
+            return int(token)
+    raise UsageError(
+        "every special token of this tokenizer can end a text, so there is none to pad with, and a padded text would be read at "
+        "the wrong token: a reward model with this tokenizer cannot be exported with whole weights"
+    )
+
+
+# -- description -------------------------------------------------------------------------------------------------------
+
+
+def _without_paths(folder: Path) -> None:
+    """Libraries write down where they loaded something from: of paths of this machine the last part stays."""
+    for file in sorted(folder.glob("*config.json")):
+        value = json.loads(file.read_text(encoding="utf-8"))
+        cleaned = _cleaned(value)
+        if cleaned != value:
+            files.write_json(file, cleaned, indent=2)
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _cleaned(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, str) and is_path(value) and len(parts(value)) > 1:
+        return last_part(value)
+    return value
+
+
+def _describe(
+    folder: Path, exported: Exported, provenance: Provenance, options: Options, saved: dict[str, Any], model: Path
+) -> None:
+    """Write the recipe, the model card, and the marker of an export."""
+    recipe = provenance.recipe() if provenance.chain else None
+    remember(recipe)
+    places = [stage.place.parent for stage in provenance.chain]
+    sanitizer = Sanitizer(recipe, [*places, model, exported.folder.resolve().parent])
+    text = "" if recipe is None else yaml.safe_dump(
+        sanitizer.value(recipe), sort_keys=False, allow_unicode=True, width=110
+    )  # fmt: skip
+    if text:
+        files.write_text(folder / RECIPE, text)
+    about = json.loads((model / "fgrl.json").read_text(encoding="utf-8"))
+    written = card.text(
+        exported, provenance, recipe=text, title=options.name or exported.folder.resolve().name,
+        license=options.license, sanitizer=sanitizer, about=about,
+        size=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
+    )  # fmt: skip
+    files.write_text(folder / "README.md", written)
+    stage = provenance.stage
+    marker = exported.as_json() | {
+        "fgrl": fgrl.__version__, "stage": stage and stage.name, "key": stage and stage.key,
+        "spec": sanitizer.value(saved["spec"]),
+    }  # fmt: skip
+    del marker["folder"]
+    marker["files"] = sorted([*_names(folder), MARKER])
+    files.write_json(folder / MARKER, sanitizer.value(marker), indent=2)

@@ -1,0 +1,166 @@
+"""Run what is missing.
+
+1. plan; when nothing is missing and a page of the same plan exists, report that and leave
+2. what the missing stages need of this machine and of their rows; where it is not there, nothing is begun
+3. the folder of this invocation: what was asked for, with what, on what
+4. each missing stage, in order, under its lock: here, or in a separate process when it wants several
+5. the record of the run after every stage, report.html at the end, also after a failure
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fgrl.base import ranks
+from fgrl.base.console import Console, duration, shown
+from fgrl.base.errors import DONE, UsageError
+from fgrl.base.files import refuse_links
+from fgrl.experiments.pipeline import child_process, in_process, preconditions
+from fgrl.experiments.pipeline.endings import concluded
+from fgrl.experiments.pipeline.interrupts import Interrupts
+from fgrl.experiments.pipeline.invocation import Invocation, Summary, finished_before, summary_of, tracking_of
+from fgrl.experiments.pipeline.kept_inputs import inputs_kept
+from fgrl.experiments.pipeline.offline import reached_or_off
+from fgrl.experiments.pipeline.planning import InputsChanged, Options, Plan, Planned, plan
+from fgrl.runs.records import Broken
+from fgrl.runs.stage import Stage
+
+if TYPE_CHECKING:
+    from fgrl.experiments.recipe import Recipe
+
+
+def execute(recipe: Recipe, runs: Path, options: Options | None = None, console: Console | None = None) -> Summary:
+    """Run the stages of a recipe that `runs` does not have. Errors of stages end in `Summary.exit`, not in exceptions;
+    a request that cannot be carried out raises `UsageError`.
+    """
+    options = options or Options()
+    console = console or Console()
+    os.environ.update(ranks.launched())
+    planned = plan(recipe, runs, limit=options.limit)
+    selected = options.select(planned)
+    _check_world(selected)
+    if ranks.KEY in os.environ and os.environ[ranks.KEY] != selected[0].key:
+        raise InputsChanged(
+            f"the recipe or a file that stage {selected[0].name} reads has changed since this run began: run again"
+        )
+    if ranks.rank() > 0:
+        with reached_or_off(lambda _text: None):
+            return _work(planned, selected, options, console)
+    if options.whole and all(stage.cached for stage in planned.stages):
+        before = finished_before(planned)
+        if before is not None:
+            return before
+    if ranks.INVOCATION not in os.environ:  # the process that started this one has checked them
+        preconditions.check([stage for stage in selected if not stage.cached], tracking_of(planned, options))
+    invocation = Invocation(planned, options)
+    with concluded(invocation, console) as interrupts, inputs_kept(planned, selected), reached_or_off(console.say):
+        if not invocation.child:
+            for line in planned.notices():
+                console.say(line)
+        for stage in selected:
+            _Step(stage, invocation, console, interrupts).take()
+    return invocation.summary
+
+
+def _check_world(selected: list[Planned]) -> None:
+    """Raise `UsageError` where a launcher has started more or fewer processes than the stage wants."""
+    started = os.environ.get("WORLD_SIZE") if len(selected) == 1 and "LOCAL_RANK" in os.environ else None
+    wanted = selected[0].stage.processes() if selected else 1
+    if started not in (None, str(wanted)):
+        raise UsageError(
+            f"a launcher (torchrun, srun) started {started} processes, and stage {selected[0].name} computes with {wanted} "
+            f"(its train.devices, 1 where it has none): start {wanted}"
+        )
+
+
+def _work(planned: Plan, selected: list[Planned], options: Options, console: Console) -> Summary:
+    if len(selected) != 1:
+        raise UsageError("a launcher (torchrun, srun) runs one stage at a time: name it with --only")
+    in_process.take_part(planned, selected[0], options.limit, console)
+    summary = summary_of(planned, options)
+    summary.exit, summary.worker = DONE, True
+    return summary
+
+
+class _Step:
+    """One stage of an invocation."""
+
+    def __init__(self, stage: Planned, invocation: Invocation, console: Console, interrupts: Interrupts) -> None:
+        self.stage, self.invocation, self.console, self.interrupts = stage, invocation, console, interrupts
+        stages = invocation.plan.stages
+        self.runs = invocation.plan.runs
+        self.label = f"[{stages.index(stage) + 1}/{len(stages)}] {stage.name}"
+        self.is_read = any(stage.name in other.upstream and not other.cached for other in stages)
+        """True if a stage that is to run reads its product."""
+
+    def take(self) -> None:
+        """Take the stage from the cache, or run it."""
+        if self._from_cache():
+            return
+        if child_process.is_needed(self.stage, self.invocation.options):
+            self._stop_if_interrupted()
+            self._run_in_child()
+            return
+        with self.runs.lock(self.stage.key, waiting=self._report_waiting, leave=self.interrupts) as held:
+            if not held:
+                raise KeyboardInterrupt
+            self._stop_if_interrupted()
+            if not self._from_cache():  # the process that held the lock may have finished it
+                self._run_here()
+
+    def _from_cache(self) -> bool:
+        found = self.runs.find(self.stage.key)
+        if found is None or not found.is_done(self.stage.key):
+            return False
+        if self.is_read:
+            try:
+                found.check(contents=True)
+            except Broken as broken:
+                self.console.alert(f"{self.label}: {broken}: runs again")
+                found.reject()
+                return False
+        self.invocation.enter(self.stage, found.place, cached=True, record=found.record)
+        self.console.say(f"{self.label}: from the cache")
+        return True
+
+    def _run_here(self) -> None:
+        folder = self._begin()
+        began = time.monotonic()
+        self.console.prefix = f"{self.label} · "
+        self.console.enter("loading")
+        try:
+            record = in_process.run(self.stage, folder, self.invocation, self.console, self.interrupts)
+        finally:
+            self.console.prefix = ""
+        self.invocation.enter(self.stage, folder, cached=False, record=record)
+        numbers = [
+            f"{name} {shown(value)}" for name, value in record.summary.items() if isinstance(value, int | float | str)
+        ]
+        self.console.say("  ".join([f"{self.label}: done in {duration(time.monotonic() - began)}", *numbers]))
+
+    def _run_in_child(self) -> None:
+        folder = self._begin()
+        self.console.enter("")  # the child says what it does
+        child_process.run(self.stage, folder, self.invocation, self.console, self.interrupts)
+        self.invocation.enter(self.stage, folder, cached=False, record=Stage(folder).check())
+
+    def _begin(self) -> Path:
+        """Return the folder to work in, after the stage is announced and noted as unfinished."""
+        found = self.runs.find(self.stage.key)
+        folder = self.stage.dir if found is None else found.place
+        refuse_links(folder, self.runs.root)
+        self.invocation.begin(folder)
+        if not self.invocation.child:  # our parent has announced it
+            self.console.say(f"{self.label}: {self.stage.why}")
+        self.invocation.enter(self.stage, folder, cached=False)
+        return folder
+
+    def _report_waiting(self, owner: str) -> None:
+        self.console.say(f"{self.label}: being run by {owner}; waiting for it")
+
+    def _stop_if_interrupted(self) -> None:
+        if self.interrupts():
+            raise KeyboardInterrupt

@@ -1,0 +1,114 @@
+"""Ctrl-C: the first asks the stage to stop at its next step, the second aborts. So does SIGTERM, with two exceptions: a
+second one within a second is the first one again, which a scheduler sends to every process of a job and a parent passes
+on; and a process that another one has started is asked to stop however often it comes.
+
+Python runs a signal handler between two instructions, so never while a long computation in C runs (a backward pass, a
+large matrix product). A thread is therefore woken by the signal itself: it answers at once, whatever the main thread
+does, and ends the process when the main thread does not come back after the second Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from fgrl.base import stops
+from fgrl.base.errors import INTERRUPTED, Aborted
+
+ACKNOWLEDGED = "stopping at the next step: what is finished is kept; Ctrl-C again aborts at once"
+SAME = 1.0
+"""Seconds after the first signal in which SIGTERM is the same request."""
+STUCK = 5.0
+"""Seconds after the second Ctrl-C in which the main thread has to react, before the process is ended."""
+_END = b"\0"
+
+
+class Interrupts:
+    """`with Interrupts(say) as interrupts:` then `interrupts()` returns whether the run was asked to stop."""
+
+    def __init__(self, say: Callable[[str], None], *, ignores_sigint: bool = False) -> None:
+        self.say = say
+        self.ignores_sigint = ignores_sigint
+        """Workers of a distributed stage ignore Ctrl-C: rank 0 decides for all."""
+        self.thread = threading.get_ident()
+        """The one whose run is asked to stop."""
+        self._first: float | None = None
+        """Time at which the handler saw the first signal."""
+        self._unanswered = threading.Lock()
+        """Taken, and never given back, by whoever answers the first signal: the handler or the thread."""
+        self._aborting = threading.Event()
+        self._before: dict[int, Any] = {}
+        self._wakeup_before = -1
+        self._sockets: tuple[socket.socket, socket.socket] | None = None
+        self._thread: threading.Thread | None = None
+
+    def __call__(self) -> bool:
+        return stops.asked(self.thread)
+
+    def __enter__(self) -> Interrupts:
+        self.thread = threading.get_ident()
+        stops.forget(self.thread)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._on_signal)
+            if not self.ignores_sigint:
+                reader, writer = self._sockets = socket.socketpair()
+                writer.setblocking(False)
+                self._wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+                self._thread = threading.Thread(target=self._watch, args=(reader,), name="interrupts", daemon=True)
+                self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stops.forget(self.thread)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._sockets is not None and self._thread is not None:
+            signal.set_wakeup_fd(self._wakeup_before)
+            self._aborting.set()
+            self._sockets[1].send(_END)
+            self._thread.join()
+            for end in self._sockets:
+                end.close()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """In the main thread, as soon as it runs Python."""
+        if self.ignores_sigint and number == signal.SIGINT:
+            return
+        if self._first is not None and _aborts(number, self._first):
+            self._aborting.set()
+            raise Aborted("aborted")
+        self._first = self._first or time.monotonic()
+        stops.ask(self.thread)
+        self._acknowledge()
+
+    def _watch(self, reader: socket.socket) -> None:
+        """In the thread: every byte is the number of a signal that arrived."""
+        first: float | None = None
+        while (byte := reader.recv(1)) not in (b"", _END):
+            if byte[0] not in (signal.SIGINT, signal.SIGTERM):
+                continue
+            stops.ask(self.thread)
+            self._acknowledge()
+            aborts = first is not None and _aborts(byte[0], first)
+            first = first or time.monotonic()
+            if aborts and not self._aborting.wait(STUCK):
+                self.say(
+                    "aborted in the middle of a computation; run the same command to continue from the last checkpoint"
+                )
+                os._exit(INTERRUPTED)
+
+    def _acknowledge(self) -> None:
+        if self._unanswered.acquire(blocking=False):
+            self.say(ACKNOWLEDGED)
+
+
+def _aborts(number: int, first: float) -> bool:
+    """Return True if a signal aborts what was asked to stop at the time `first`."""
+    return number == signal.SIGINT or (not stops.has_parent() and time.monotonic() - first > SAME)

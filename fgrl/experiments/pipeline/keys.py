@@ -1,0 +1,169 @@
+"""A stage's identity: everything that can change its result, and nothing else. Its hash is the stage's key.
+
+Counted: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
+the content of data as its reader identifies it, weights of local models, source of imported user files and of
+components that a notebook or a script defines, versions of the packages that components came from by an entry point,
+keys of upstream stages. Not counted: fields marked `Unkeyed`, fields that have their default (a default that
+changes raises the version of its component), the stage's own name, the names of its upstream stages, where files lie.
+
+What lies on a hub is identified by its name and `revision` alone: computing a key never uses the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fgrl import registry
+from fgrl.base import lazy
+from fgrl.base.files import kept, sha256_of_code, sha256_of_file, sha256_of_folder
+from fgrl.kinds import Reader, Stage
+from fgrl.kinds.specs import ModelSpec
+from fgrl.registry import outside
+from fgrl.registry.problems import Key, dotted
+from fgrl.types import Ref
+
+models = lazy.load("fgrl.models")
+
+LENGTH = 16
+"""Hex digits of a key."""
+FORMAT = 2
+"""Raised when the meaning of a stage folder changes: older ones are then not found."""
+
+Identity = dict[str, Any]
+
+
+def identity(
+    stage: Stage,
+    *,
+    seed: int,
+    upstream: Mapping[str, str],
+    sources: Mapping[Path, str] | None = None,
+    limit: int | None = None,
+) -> Identity:
+    """Return the identity of a stage as JSON-ready data; `upstream` has the keys of the stages it refers to.
+
+    Of models the attention that runs here is given, not the one that was asked for. What is only a place is replaced by what it holds: `${out:x}` by `{"product": key}`, a file by `{"sha256": ...}`, a
+    model by `{"weights": fingerprint}`. Under "data", by the path of each reader, stands a hash of `Reader.identity()`.
+    """
+    settings = registry.dump(stage, for_key=True)
+    owners: list[registry.Settings] = [stage]
+    data: Identity = {}
+    for path, value in registry.walk(stage):
+        if isinstance(value, Ref):
+            _put(settings, path, {"product": upstream[value.stage]})
+        elif isinstance(value, ModelSpec):
+            if isinstance(value.base, str):
+                _put(settings, (*path, "base"), {"weights": models.fingerprint(value)})
+            _put(settings, (*path, "attention"), value.attention_here())
+        elif isinstance(value, registry.Settings):
+            owners.append(value)
+            if isinstance(value, Reader) and (content := value.identity()):
+                data[dotted(path)] = {"sha256": _sha256_of(content)}
+                for name in value.placed():  # what it holds is in the identity, and where it lies does not count
+                    _put(settings, (*path, name), "folder")
+        else:
+            _put(settings, path, {"sha256": sha256(Path(value))})
+    whole: Identity = {"format": FORMAT, "seed": seed, "settings": settings}
+    if data:
+        whole["data"] = data
+    if limit is not None:
+        whole["limit"] = limit
+    used = _sources(owners, sources or {})
+    if used:
+        whole["sources"] = used
+    if defined := outside.digests(type(owner) for owner in owners):
+        whole["definitions"] = defined
+    if installed := _packages(owners):
+        whole["packages"] = installed
+    return whole
+
+
+def key(whole: Identity) -> str:
+    """sha256 of the canonical JSON of an identity, its first digits."""
+    return _sha256_of(whole)[:LENGTH]
+
+
+def _sha256_of(value: Any) -> str:
+    """Return the sha256 of JSON-ready data, whatever the order of its mappings."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """Return the sha256 of a file's bytes; of what decides in it when it is a Python file; of names and contents when it
+    is a folder (but for bytecode, which Python writes beside its source).
+    """
+
+    def entry(name: str, file: Path) -> bytes:
+        return b"" if "__pycache__" in name.split("/") else f"{name}:{sha256(file)}\n".encode()
+
+    if path.is_dir():
+        return sha256_of_folder(path, entry)
+    return sha256_of_code(path.read_bytes()) if path.suffix == ".py" else sha256_of_file(kept(path))
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """`a.b.0`, value of every leaf; what stands for a place (`{"product": ...}`) is a leaf."""
+    if isinstance(value, Mapping) and not place(value):
+        items: Iterator[tuple[Any, Any]] = iter(value.items())
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        yield path, value
+        return
+    for name, item in items:
+        yield from leaves(item, f"{path}.{name}" if path else str(name))
+
+
+def place(value: Any) -> str | None:
+    """Return "product", "sha256" or "weights" of what stands for a place, else None."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        name = next(iter(value))
+        return name if name in ("product", "sha256", "weights") else None
+    return None
+
+
+def _sources(owners: list[Any], sources: Mapping[Path, str]) -> dict[str, str]:
+    """Hashes of all imported user files when the stage uses anything that is defined in one of them.
+
+    All, because one user file may build on another; a stage that uses none of them stays cached when they change.
+    """
+    import inspect
+
+    if not sources:
+        return {}
+    modules = {cls.__module__: cls for owner in owners for cls in type(owner).__mro__ if cls is not object}
+    files = {Path(file).resolve() for cls in modules.values() if (file := _file(inspect, cls)) is not None}
+    known = {Path(path).resolve(): str(digest) for path, digest in sources.items()}
+    if not files & set(known):
+        return {}
+    return {str(number): digest for number, digest in enumerate(sorted(known.values()))}
+
+
+def _packages(owners: list[Any]) -> dict[str, str]:
+    """Versions of the distributions, by name, whose components the stage uses.
+
+    The version and not the files: a new version is how a package announces that its results may differ, and all files
+    that matter (compiled ones, data, its own imports) cannot be found reliably.
+    """
+    known = outside.packages()
+    roots = {cls.__module__.partition(".")[0] for owner in owners for cls in type(owner).__mro__}
+    return dict(known[root] for root in sorted(roots & known.keys()))
+
+
+def _file(inspect: Any, cls: type) -> str | None:
+    try:
+        return inspect.getfile(cls)
+    except (TypeError, OSError):  # a builtin class
+        return None
+
+
+def _put(settings: Any, path: Key, value: Any) -> None:
+    """Set `settings[path]`, also inside a field that was left out."""
+    for part in path[:-1]:
+        settings = settings.setdefault(part, {}) if isinstance(settings, dict) else settings[part]
+    settings[path[-1]] = value

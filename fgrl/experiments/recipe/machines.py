@@ -1,0 +1,116 @@
+"""Machine files: where the stages of a recipe train, and where their engines draw. They change neither results nor keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from fgrl.base.errors import UsageError
+from fgrl.experiments.recipe.loading import Recipe
+from fgrl.kinds import Accelerator, Engine
+from fgrl.registry import Settings, Unkeyed, alternatives, name_of, walk
+from fgrl.registry.annotations import marker
+from fgrl.registry.settings_file import Shelf, read_settings
+
+
+class Place(Settings):
+    """Devices of a training. Null: as the recipe says."""
+
+    devices: int | None = Field(None, ge=1, le=100_000)
+    """Processes on each node, one per device."""
+    nodes: int | None = Field(None, ge=1, le=100_000)
+    """Machines that train together."""
+    accelerator: Accelerator | None = None
+    """Kind of device."""
+
+
+class StagePlace(Place):
+    """Devices of a training and of the engines of its stage."""
+
+    engine: dict[str, Any] = {}
+    """Fields of its engines, as in `engine` below."""
+
+
+class Machines(Settings):
+    """Where the stages of a recipe train and draw."""
+
+    train: Place = Place()
+    """For every stage that trains."""
+    engine: dict[str, Any] = {}
+    """For every engine that has these fields: `devices`, `copies`, `tensor_parallel`, `transfer`, `python`, `servers`, `memory`,
+    `rest` and the others of `fgrl show engine vllm` that count for no key.
+    """
+    stages: dict[str, StagePlace] = {}
+    """For single stages, by name, instead of `train` and `engine`."""
+
+
+def placed(file: Path, recipe: Recipe) -> list[str]:
+    """Return the overrides of a recipe that a machine file stands for. Raises `Problems`, and `UsageError` for a stage that
+    does not train or draw, and for fields that none of its engines has.
+    """
+    machines = read_settings(Machines, str(file), Shelf(Path(__file__).parent))
+    engines = {name: list(_engines(stage)) for name, stage in recipe.stages.items()}
+    training = [name for name, stage in recipe.stages.items() if "train" in type(stage).model_fields]
+    for name, place in machines.stages.items():
+        known = training if _trains(place) else [name for name, own in engines.items() if own]
+        if name not in known:
+            what = "trains" if _trains(place) else "draws"
+            raise UsageError(
+                f"{file}: stages.{name}: the recipe has no stage of this name that {what}; {alternatives(name, known)}"
+            )
+    overrides = [
+        f"stages.{name}.train.{field}={value}"
+        for name in training
+        for field, value in (machines.train.model_dump() | _given(machines.stages.get(name))).items()
+        if value is not None
+    ]
+    _check(machines.engine, [engine for own in engines.values() for _path, engine in own], f"{file}: engine")
+    for name, own in engines.items():
+        special = machines.stages[name].engine if name in machines.stages else {}
+        _check(special, [engine for _path, engine in own], f"{file}: stages.{name}.engine")
+        for path, engine in own:
+            fields = {key: value for key, value in (machines.engine | special).items() if key in _places(engine)}
+            at = ".".join(map(str, ("stages", name, *path)))
+            overrides += [f"{at}.{key}={json.dumps(value)}" for key, value in fields.items()]
+    return overrides
+
+
+def _given(place: Place | None) -> dict[str, object]:
+    return {} if place is None else place.model_dump(exclude_none=True, exclude={"engine"})
+
+
+def _trains(place: StagePlace) -> bool:
+    return bool(_given(place)) or not place.engine
+
+
+def _engines(stage: Settings) -> Iterator[tuple[tuple[str | int, ...], Engine]]:
+    for path, part in walk(stage):
+        if isinstance(part, Engine):
+            yield path, part
+
+
+def _places(engine: Engine) -> list[str]:
+    """Return the fields that change no result."""
+    return [name for name, field in type(engine).model_fields.items() if marker(field.metadata, Unkeyed) is not None]
+
+
+def _check(fields: Mapping[str, Any], engines: list[Engine], where: str) -> None:
+    """Raise `UsageError` for a field that no engine has, or that changes results."""
+    known = dict.fromkeys(place for engine in engines for place in _places(engine))
+    for name in fields:
+        if name in known:
+            continue
+        names = ", ".join(dict.fromkeys(name_of(engine)[1] for engine in engines)) or "none"
+        if any(name in type(engine).model_fields for engine in engines):
+            hint = "it can change results, so it belongs into the recipe"
+        elif known:
+            hint = alternatives(name, list(known))
+        else:
+            hint = "name one that has, such as vllm (some recipes have a row FILE::vllm for it), or leave it out"
+        raise UsageError(
+            f"{where}.{name}: no engine of the recipe has this field for a machine (its engines: {names}); {hint}"
+        )

@@ -1,0 +1,191 @@
+"""`extends` and overrides: trees laid over each other; every value keeps its place.
+
+Mappings merge deeply, anything else replaces; a mapping whose `name` changes replaces its parent whole; null drops.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, get_args
+
+from fgrl.base import foreign, native
+from fgrl.registry.annotations import described
+from fgrl.registry.building import BARE
+from fgrl.registry.context import FAILED
+from fgrl.registry.problems import Key, Place, Problem, alternatives, nearest
+from fgrl.registry.settings import AUTO
+from fgrl.registry.tree import COMMAND_LINE, Text, Tree, parse
+
+TOP = ("about", "extends", "imports", "vars", "seed", "dtype", "track", "stages", "rows")
+"""Keys of a recipe, in the order in which they are usually written."""
+ROW = tuple(key for key in TOP if key != "rows")
+"""Keys of a row."""
+DTYPES = (AUTO, *get_args(native.DType))
+_WANTED: dict[str, tuple[type, str]] = {
+    "about": (str, "str"),
+    "seed": (int, "int"),
+    "dtype": (str, f"one of {', '.join(DTYPES)}"),
+    "vars": (dict, "a mapping of variables"),
+    "stages": (dict, "a mapping of stages"),
+}
+"""Type of the entries at the top of a recipe, and the words for it."""
+
+
+def misfit(key: str, value: Any) -> str | None:
+    """Return what is wrong with the type of an entry at the top of a recipe or a row."""
+    kind, words = _WANTED[key]
+    if value is FAILED or (
+        isinstance(value, kind) and not isinstance(value, bool) and (key != "about" or str(value).strip())
+    ):
+        return None
+    is_empty = key == "about" and isinstance(value, str)
+    return "is empty; say what the recipe is for" if is_empty else f"wants {words}, got {described(value)}"
+
+
+def merge(below: Tree, above: Tree) -> Tree:
+    """`above` laid over `below`."""
+    if above.value is None:
+        return replace(above, dropped=True)
+    if not isinstance(above.value, dict):
+        return above
+    if isinstance(below.value, str) and not above.value:
+        return below
+    if isinstance(below.value, str) and "name" not in above.value:
+        return Tree({BARE: below, **_marked(above).children}, above.place)
+    if not isinstance(below.value, dict) or _renamed(below.value, above.value):
+        return _marked(above)
+    entries = dict(below.value)
+    for key, inner in above.value.items():
+        entries[key] = merge(entries[key], inner) if key in entries else _marked(inner)
+    if BARE in entries and "name" in above.value:
+        del entries[BARE]
+    return Tree(entries, above.place)
+
+
+def _renamed(below: dict[str, Tree], above: dict[str, Tree]) -> bool:
+    if "name" not in above:
+        return False
+    before = below.get("name") or below.get(BARE)
+    return before is not None and before.value != above["name"].value
+
+
+def _marked(tree: Tree) -> Tree:
+    """In what is laid over something else, a null drops."""
+    if isinstance(tree.value, dict):
+        return replace(tree, value={key: _marked(inner) for key, inner in tree.value.items()})
+    return replace(tree, dropped=True) if tree.value is None else tree
+
+
+def override(recipe: Tree, arguments: list[str]) -> tuple[Tree, list[Problem]]:
+    """Lay `a.b=value` arguments over a recipe. Changes of `name` go first, so their order does not matter."""
+    problems: list[Problem] = []
+    changes: list[tuple[Key, Tree]] = []
+    for number, argument in enumerate(arguments):
+        change = _parse(argument, COMMAND_LINE + number)
+        if isinstance(change, list):
+            problems += change
+        else:
+            changes.append(change)
+    changes.sort(key=lambda change: (change[0][-1] != "name", len(change[0]) if change[0][-1] == "name" else 0))
+    for path, value in changes:
+        try:
+            _check_place(recipe, path, value)
+            recipe = _lay(recipe, path, value, path)
+        except _Refused as refused:
+            problems.append(Problem(*refused.args))
+    return recipe, problems
+
+
+class _Refused(Exception):
+    """An override that cannot be laid over the recipe: path, message, hint, place."""
+
+
+def _parse(argument: str, rank: int) -> tuple[Key, Tree] | list[Problem]:
+    key, equals, value = argument.partition("=")
+    place = Place("command line", 0, 1, argument, None, rank)
+    parts = re.sub(r"\[(\d+)\]", r".\1", key.strip()).split(".")
+    if not equals or not all(part.strip() for part in parts):
+        return [Problem((), f'"{argument}": wants key=value', "for example stages.policy.algorithm.kl_coef=0.1", place)]
+    if not value.strip():
+        hint = f"{key}=null drops it, {key}='\"\"' is the empty text"
+        return [Problem(tuple(parts), "has no value", hint, place)]
+    tree, problems = parse(Text(value, "command line", None, rank, len(key) + 1, argument))
+    if tree is None or problems:
+        for problem in problems:
+            problem.path = (*parts, *problem.path)
+        return problems
+    return tuple(parts), Tree(tree.value, place)
+
+
+def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
+    """Refuse an override of something that the recipe does not have, where that can be known without the components."""
+    top, place = str(path[0]), value.place
+    if top in ("extends", "imports"):
+        raise _Refused(path, f"{top} cannot be set on the command line", "write a recipe that extends this one", place)
+    if top == "rows":
+        message = "rows cannot be set on the command line"
+        raise _Refused(path, message, "run the row with FILE::ROW, and set its values directly: stages.x.y=...", place)
+    if top not in TOP:
+        wanted = place.text.partition("=")[2]
+        others = alternatives(top, ["vars", "seed", "dtype", "stages", "about"])
+        whole = f"vars.{top}" if path[0] in _entries(recipe, "vars") else _in_a_stage(recipe, path)
+        raise _Refused(path, f'unknown key "{top}"', f'did you mean "{whole}={wanted}"?' if whole else others, place)
+    below, rest = recipe.at(path)
+    if value.value == {} and not rest and (below.children or isinstance(below.value, str)):
+        raise _Refused(path, "an empty mapping changes nothing here", "null removes what is there", place)
+    if len(path) == 1 and top in ("vars", "stages") and value.value is not None and not isinstance(value.value, dict):
+        raise _Refused(path, f"wants a mapping, got {described(value.plain())}", f"to set one: {top}.name=...", place)
+    if len(path) > 1 and top in ("vars", "stages"):
+        known, second = list(_entries(recipe, top)), str(path[1])
+        adds = top == "stages" and len(path) == 2 and "name" in value.children
+        if second not in known and not adds:
+            what = "stage" if top == "stages" else "variable"
+            near = nearest(second, known)
+            hint = alternatives(second, known) if near or known else None
+            raise _Refused(path, f'the recipe has no {what} "{second}"', hint, place)
+
+
+def _in_a_stage(recipe: Tree, path: Key) -> str | None:
+    """Return the place in a stage that is meant by a path without `stages`, or by a name of another toolkit."""
+    stages, name = _entries(recipe, "stages"), ".".join(map(str, path))
+    if str(path[0]) in stages:
+        return f"stages.{name}"
+    for meant in (name, *foreign.places(name.lstrip("-+")), *foreign.places(str(path[-1]).lstrip("-"))):
+        parts = tuple(meant.split("."))
+        for stage, tree in stages.items():
+            _, rest = tree.at(parts)
+            if len(rest) <= (len(parts) > 1):
+                return f"stages.{stage}.{meant}"
+    return None
+
+
+def _entries(recipe: Tree, key: str) -> dict[str, Tree]:
+    inner = recipe.get(key)
+    return inner.children if inner is not None else {}
+
+
+def _lay(tree: Tree | None, path: Key, value: Tree, whole: Key) -> Tree:
+    """Return the tree with `value` merged in at `path`."""
+    if not path:
+        return merge(tree, value) if tree is not None else _marked(value)
+    part, rest, place = str(path[0]), path[1:], value.place
+    at = whole[: len(whole) - len(path)]
+    if tree is None or tree.value is None:
+        return Tree({part: _lay(None, rest, value, whole)}, place)
+    if isinstance(tree.value, list):
+        if not part.isdigit() or int(part) >= len(tree.value):
+            count = len(tree.value)
+            raise _Refused(at, f'is a list of {count}; wants a number below {count}, got "{part}"', None, place)
+        items = list(tree.value)
+        items[int(part)] = _lay(items[int(part)], rest, value, whole)
+        return replace(tree, value=items)
+    if isinstance(tree.value, str):
+        if not rest and part == "name":
+            return Tree({part: value}, place)
+        return Tree({BARE: tree, part: _lay(None, rest, value, whole)}, tree.place)
+    if not isinstance(tree.value, dict):
+        raise _Refused(at, f"is {described(tree.value)}, which has no keys to set", None, place)
+    if not rest and part == "name" and _renamed(tree.value, {"name": value}):
+        return Tree({"name": value}, tree.place)
+    return replace(tree, value={**tree.value, part: _lay(tree.value.get(part), rest, value, whole)})

@@ -1,0 +1,170 @@
+"""The JSON Schema of a recipe, for completion and help in editors. `fgrl validate` knows more: this one lets everything
+pass that could be right after `extends` and `${...}`, so nothing but `about` is required.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from fgrl import registry
+from fgrl.experiments.recipe.merging import DTYPES
+from fgrl.experiments.recipe.tracking import TRACKERS
+from fgrl.registry import Component, Settings
+from fgrl.registry.annotations import full, is_component, is_ref, is_settings, item_type, members, value_type
+from fgrl.registry.building import accepts_bare
+from fgrl.registry.describing import default, limits
+from fgrl.registry.docstrings import field_help
+from fgrl.registry.walking import plain
+
+Schema = dict[str, Any]
+
+_INTERPOLATED = {"type": "string", "pattern": r"\$\{"}
+_NULL = {"type": "null"}
+_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+_NUMBER = {
+    "gt": "exclusiveMinimum",
+    "ge": "minimum",
+    "lt": "exclusiveMaximum",
+    "le": "maximum",
+    "multiple_of": "multipleOf",
+}
+_LENGTH = {"min_length": "minItems", "max_length": "maxItems"}
+
+
+def schema() -> Schema:
+    """JSON Schema (2020-12) of a recipe over everything that is registered now."""
+    from fgrl.experiments.recipe.loading import DTYPE, know_components
+
+    know_components()
+    definitions: Schema = {}
+    for kind in registry.kinds():
+        _define_kind(kind, definitions)
+    text = {"type": "string"}
+    texts = {"type": "array", "items": text}
+    stage = {"$ref": "#/$defs/stage"}
+    own = [_closed({name: _object(cls, definitions, {})}, [name]) for name, cls in TRACKERS.items()]
+    trackers = {"items": _any({"enum": list(TRACKERS)}, *own)}
+    row: Schema = {
+        "about": text | {"description": "What the recipe is for, in one sentence."},
+        "extends": _any(text, texts) | {"description": "Rows of this recipe that this one changes; the last one wins."},
+        "imports": texts | {"description": "Python files with components, relative to this recipe."},
+        "vars": _nullable("object") | {"description": "Values for ${vars.name}; null = to be set by the user."},
+        "seed": _any({"type": "integer", "minimum": 0}, _INTERPOLATED) | {"description": "Of everything random."},
+        "dtype": _any({"enum": list(DTYPES)}, _INTERPOLATED) | {"description": DTYPE},
+        "track": _nullable("array") | trackers
+        | {"description": "Where metrics go besides the run's own logs: tensorboard, {wandb: {project: ...}}, {mlflow: {experiment: ...}}."},
+        "stages": {"type": "object", "additionalProperties": _any(stage, _NULL)}
+        | {"description": "The steps by name; ${out:name} is what a step makes."},
+    }  # fmt: skip
+    recipe = row | {
+        "extends": text | {"description": "The recipe that this one changes: a file, or a row of one."},
+        "rows": {"type": "object", "additionalProperties": _closed(row)}
+        | {"description": "Variants of this recipe by name: `fgrl run FILE::ROW`."},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "fgrl recipe",
+        **_closed(recipe, ["about"]),
+        "$defs": definitions,
+    }
+
+
+def _any(*options: Schema) -> Schema:
+    return {"anyOf": list(options)}
+
+
+def _nullable(kind: str) -> Schema:
+    return {"type": [kind, "null"]}
+
+
+def _closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
+    """Return a mapping with these keys and no others."""
+    mapping: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return mapping | ({"required": list(required)} if required else {})
+
+
+def _define_kind(kind: str, definitions: Schema) -> None:
+    """`#/$defs/<kind>`: a name, or a mapping whose keys depend on its `name`."""
+    names = registry.names(kind)
+    chosen = []
+    for name in names:
+        cls = registry.get(kind, name)
+        key = f"{kind}.{name}"
+        own = {"name": {"const": name}, "version": {"type": "integer"}}
+        definitions[key] = _object(cls, definitions, own)
+        named = {"properties": {"name": {"const": name}}, "required": ["name"]}
+        chosen.append({"if": named, "then": {"$ref": f"#/$defs/{key}"}})
+    definitions[kind] = {
+        "description": " ".join((registry.kinds()[kind].__doc__ or "").split("\n\n")[0].split()),
+        "anyOf": [
+            {"enum": names},
+            _INTERPOLATED,
+            {"type": "object", "properties": {"name": {"anyOf": [{"enum": names}, _INTERPOLATED]}}, "allOf": chosen},
+        ],
+    }
+
+
+def _object(cls: type[Settings], definitions: Schema, own: Schema) -> Schema:
+    properties = {**own, **{name: _field(cls, name, field, definitions) for name, field in cls.model_fields.items()}}
+    mapping = _closed(properties)
+    about = (cls.__doc__ or "").strip().split("\n\n")[0]
+    return {"description": " ".join(about.split()), **mapping} if about else mapping
+
+
+def _field(cls: type[Settings], name: str, field: FieldInfo, definitions: Schema) -> Schema:
+    entry: Schema = {"anyOf": _options(full(field), definitions, limits(field))}
+    if _NULL not in entry["anyOf"]:
+        entry["anyOf"].append(_NULL)  # drops what a parent has
+    if not any(option.get("type") == "string" and "pattern" not in option for option in entry["anyOf"]):
+        entry["anyOf"].append(_INTERPOLATED)
+    text = field_help(cls, name)
+    if text:
+        entry["description"] = text
+    if not field.is_required():
+        entry["default"] = plain(default(field))
+    return entry
+
+
+def _options(annotation: Any, definitions: Schema, bounded: Schema) -> list[Schema]:
+    options: list[Schema] = []
+    for inner, _ in members(annotation):
+        options += [option for option in _schemas_of(inner, definitions, bounded) if option not in options]
+    return options
+
+
+def _schemas_of(annotation: Any, definitions: Schema, bounded: Schema) -> Sequence[Schema]:
+    if annotation in _TYPES:
+        keys = _NUMBER if annotation in (int, float) else {"min_length": "minLength", "max_length": "maxLength"}
+        return [{"type": _TYPES[annotation], **{keys[key]: limit for key, limit in bounded.items() if key in keys}}]
+    if get_origin(annotation) is Literal:
+        return [{"enum": list(get_args(annotation))}]
+    if is_ref(annotation):
+        return [{"type": "string", "pattern": r"^\$\{"}]
+    if is_component(annotation):
+        return [_component(annotation)]
+    if is_settings(annotation):
+        return _settings(annotation, definitions)
+    size = {_LENGTH[key]: limit for key, limit in bounded.items() if key in _LENGTH}
+    if (item := item_type(annotation)) is not None:
+        inside = _options(item, definitions, {})
+        return [{"type": "array", "items": {"anyOf": [*inside, _INTERPOLATED]}, **size}]
+    if (value := value_type(annotation)) is not None:
+        inside = _options(value, definitions, {})
+        return [{"type": "object", "additionalProperties": {"anyOf": [*inside, _INTERPOLATED, _NULL]}}]
+    return [{}]
+
+
+def _component(cls: type[Component]) -> Schema:
+    return {"$ref": f"#/$defs/{registry.kind_of(cls)}"}
+
+
+def _settings(cls: type[Settings], definitions: Schema) -> list[Schema]:
+    key = f"{cls.__module__}.{cls.__name__}"
+    if key not in definitions:
+        definitions[key] = {}  # settings may hold themselves
+        definitions[key] = _object(cls, definitions, {})
+    bare = [{"type": "string"}] if accepts_bare(cls) else []
+    return [{"$ref": f"#/$defs/{key}"}, *bare]

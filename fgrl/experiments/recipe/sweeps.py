@@ -1,0 +1,383 @@
+"""Sweep files, in the format of W&B's sweeps, and the same from the overrides of a command.
+
+What W&B's server does with such a file, `fgrl sweep` does without one. `fgrl sweep` adds two names of parameters:
+`recipe` (another recipe) and `row` (another row of the recipe).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, model_validator
+
+from fgrl.base import lazy
+from fgrl.base.errors import UsageError
+from fgrl.experiments.recipe.files import OTHER_RECIPE, OTHER_ROW
+from fgrl.registry import Settings
+from fgrl.registry.explaining import nearby
+from fgrl.registry.settings_file import Shelf, read_settings
+from fgrl.registry.tree import scalar
+
+special = lazy.load("scipy.special")
+
+BOUNDED = (
+    "uniform", "int_uniform", "q_uniform", "log_uniform", "q_log_uniform", "inv_log_uniform", "log_uniform_values",
+    "q_log_uniform_values", "inv_log_uniform_values",
+)  # fmt: skip
+UNBOUNDED = ("normal", "q_normal", "log_normal", "q_log_normal", "beta", "q_beta")
+EDGE = 1e-9
+"""Distance that a share keeps from 0 and 1, where some distributions have no value."""
+DIGITS = 6
+"""Significant digits of what is drawn."""
+
+
+class Parameter(Settings):
+    """The values of one parameter: `value`, `values`, or a distribution."""
+
+    value: Any = None
+    """The only value."""
+    values: list[Any] | None = Field(None, min_length=1)
+    """All values."""
+    probabilities: list[float] | None = None
+    """How often each of `values` is drawn; null: equally often."""
+    distribution: str | None = None
+    """How values are drawn; null: evenly between `min` and `max`, whole numbers if both are."""
+    min: int | float | None = None
+    """The least value; of `log_uniform` its natural logarithm."""
+    max: int | float | None = None
+    """The largest value; of `log_uniform` its natural logarithm."""
+    q: float | None = Field(None, gt=0)
+    """Drawn values are multiples of it; null: 1."""
+    mu: float = 0.0
+    """Mean of the normal distribution; of `log_normal` that of the logarithm."""
+    sigma: float = Field(1.0, ge=0)
+    """Standard deviation of the normal distribution; of `log_normal` that of the logarithm."""
+    a: float = Field(1.0, gt=0)
+    """First shape of the beta distribution."""
+    b: float = Field(1.0, gt=0)
+    """Second shape of the beta distribution."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the distribution, also where it is not given."""
+        if self.distribution is not None:
+            return self.distribution
+        if self.values is not None:
+            return "categorical" if self.probabilities is None else "categorical_w_probabilities"
+        if self.min is None:
+            return "constant"
+        return "int_uniform" if isinstance(self.min, int) and isinstance(self.max, int) else "uniform"
+
+    @model_validator(mode="after")
+    def _complete(self) -> Parameter:
+        kind, given = self.kind, self.model_fields_set
+        if kind == "constant":
+            if "value" not in given:
+                raise ValueError("wants `value`, `values`, `min` and `max`, or a distribution")
+        elif kind in ("categorical", "categorical_w_probabilities"):
+            if self.values is None:
+                raise ValueError(f"{kind} wants `values`")
+            if self.probabilities is not None and (
+                len(self.probabilities) != len(self.values)
+                or min(self.probabilities) < 0
+                or not math.isclose(sum(self.probabilities), 1, abs_tol=1e-6)
+            ):
+                raise ValueError("`probabilities` wants a share >= 0 for each of `values`, 1 together")
+        elif kind in BOUNDED:
+            if self.min is None or self.max is None or self.min > self.max:
+                raise ValueError(f"{kind} wants `min` and `max`, the smaller one first")
+            if kind.endswith("_values") and self.min <= 0:
+                raise ValueError(f"{kind} wants `min` above 0")
+            if kind == "int_uniform" and not (isinstance(self.min, int) and isinstance(self.max, int)):
+                raise ValueError("int_uniform wants whole numbers as `min` and `max`")
+        elif kind not in UNBOUNDED:
+            known = ", ".join(("constant", "categorical", "categorical_w_probabilities", *BOUNDED, *UNBOUNDED))
+            raise ValueError(f'unknown distribution "{kind}": there are {known}')
+        return self
+
+    @property
+    def _ends(self) -> tuple[Any, Any]:
+        """`min` and `max`, where the distribution has them."""
+        return self.min, self.max
+
+    @property
+    def choices(self) -> list[Any] | None:
+        """All values of a grid; None for a distribution, which has no end of them."""
+        if self.kind == "constant":
+            return [self.value]
+        if self.values is not None:
+            return self.values
+        if self.kind == "int_uniform":
+            low, high = self._ends
+            return list(range(low, high + 1))
+        if self.kind == "q_uniform":
+            low, high = self._ends
+            step = self.q or 1.0
+            first, last = math.ceil(low / step - EDGE), math.floor(high / step + EDGE)
+            return [_short(place * step) for place in range(first, last + 1)]
+        return None
+
+    def at(self, share: float) -> Any:
+        """Return the value below which this share of the draws is (the quantile); of a category, the one that the share
+        falls on.
+        """
+        if self.kind == "constant":
+            return self.value
+        if self.values is not None:
+            shares = self.probabilities or [1 / len(self.values)] * len(self.values)
+            ends = list(itertools.accumulate(shares))
+            return next((value for value, end in zip(self.values, ends, strict=True) if share < end), self.values[-1])
+        share = min(max(share, EDGE), 1 - EDGE)
+        if self.kind == "int_uniform":
+            low, high = self._ends
+            return low + int(share * (high - low + 1))
+        drawn = self._quantile(self.kind.removeprefix("q_"), share)
+        if self.kind.startswith("q_"):
+            drawn = round(drawn / (self.q or 1.0)) * (self.q or 1.0)
+        return _short(drawn)
+
+    def _quantile(self, kind: str, share: float) -> float:
+        if kind == "beta":
+            return float(special.betaincinv(self.a, self.b, share))
+        if kind in ("normal", "log_normal"):
+            drawn = self.mu + self.sigma * NormalDist().inv_cdf(share)
+            return math.exp(drawn) if kind == "log_normal" else drawn
+        low, high = self._ends
+        if kind.endswith("_values"):
+            low, high = math.log(low), math.log(high)
+        if kind.startswith("inv_"):  # log(1/x) is uniform; its ends are those of x where `_values` names them
+            low, high = (-low, -high) if kind.endswith("_values") else (low, high)
+            return math.exp(-(low + share * (high - low)))
+        drawn = low + share * (high - low)
+        return math.exp(drawn) if "log_" in kind else drawn
+
+
+class Objective(Settings):
+    """The number by which points are compared."""
+
+    name: str = Field(min_length=1)
+    """`STAGE/NUMBER`: a number that the stage reports at its end (`evaluate/kl.sum`) or logs
+    (`policy/reward`, then the last value).
+    """
+    goal: Literal["minimize", "maximize"] = "minimize"
+    """Which way is better."""
+    target: float | None = None
+    """No further points once one is as good as this."""
+    impute: Literal["latest", "best", "worst"] = "worst"
+    """What `bayes` takes for a point that failed: the worst number so far, the best, or the last that it logged."""
+
+
+class EarlyTermination(Settings):
+    """Points that fall behind while they train are stopped (successive halving, as in W&B's `hyperband`)."""
+
+    type: Literal["hyperband"]
+    """The method."""
+    min_iter: int | None = Field(None, ge=1)
+    """Values of the number after which points are compared for the first time."""
+    max_iter: int | None = Field(None, ge=1)
+    """Values at the end, from which the comparisons are counted backwards."""
+    s: float | None = Field(None, ge=1)
+    """Number of comparisons before `max_iter`."""
+    eta: float = Field(3.0, gt=1)
+    """The best 1/eta go on at each comparison; the next is after eta times as many values."""
+    strict: bool = False
+    """Part of W&B's format; without effect here."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> EarlyTermination:
+        if self.min_iter is None and (self.max_iter is None or self.s is None):
+            raise ValueError("wants `min_iter`, or `max_iter` and `s`")
+        return self
+
+    @property
+    def first(self) -> int:
+        """Values of the number after which points are compared for the first time."""
+        if self.min_iter is not None:
+            return self.min_iter
+        assert self.max_iter is not None
+        assert self.s is not None
+        return max(1, int(self.max_iter / self.eta ** int(self.s)))
+
+
+class SweepFile(Settings):
+    """A sweep, in the format of W&B."""
+
+    apiVersion: str | None = None
+    """Part of W&B's format; without effect here."""
+    kind: Literal["sweep"] | None = None
+    """Part of W&B's format; without effect here."""
+    controller: Any = None
+    """Part of W&B's format; without effect here."""
+    name: str | None = None
+    """Name of the sweep; null: that of the file."""
+    description: str | None = None
+    """What it is about."""
+    project: str | None = None
+    """W&B's project, for `wandb sweep`."""
+    entity: str | None = None
+    """W&B's user or team, for `wandb sweep`."""
+    program: str | None = None
+    """Always fgrl."""
+    command: list[str] = Field(min_length=1)
+    """How one point is run: `["${program}", run, RECIPE, "${args_no_hyphens}"]`, with options and overrides."""
+    method: Literal["grid", "random", "bayes"]
+    """Every combination, random draws, or Bayesian search."""
+    metric: Objective | None = None
+    """The number by which points are compared."""
+    parameters: dict[str, Parameter] = Field(min_length=1)
+    """By the path of the value in the recipe: `stages.policy.algorithm.kl_coef`, `vars.x`, `seed`, `row`, `recipe`."""
+    early_terminate: EarlyTermination | None = None
+    """Points that fall behind are stopped."""
+    run_cap: int | None = Field(None, ge=1)
+    """At most so many points."""
+
+    def words(self) -> list[str]:
+        """Return what follows `fgrl run` in the command, without the place of the parameters."""
+        words = [
+            re.sub(r"\$\{envvar:(\w+)\}", lambda found: os.environ.get(found[1], ""), word) for word in self.command
+        ]
+        if "run" not in words or not any(word.startswith("${args") for word in words):
+            raise UsageError(
+                'command: wants ["${program}", run, RECIPE, "${args_no_hyphens}"], with options and overrides of `fgrl run` '
+                f"before the last: got {words}"
+            )
+        return [word for word in words[words.index("run") + 1 :] if not word.startswith("${args")]
+
+    @property
+    def varied(self) -> dict[str, Parameter]:
+        """The parameters that have more than one value."""
+        return {name: each for name, each in self.parameters.items() if each.choices is None or len(each.choices) > 1}
+
+    def definition(self) -> dict[str, Any]:
+        """Return what decides which points there are, but for their number."""
+        about = {"apiVersion", "kind", "controller", "name", "description", "project", "entity", "program", "run_cap"}
+        return self.model_dump(mode="json", exclude=about, exclude_unset=True)
+
+    def to_yaml(self) -> str:
+        """Return the file's text, for `wandb sweep`."""
+        return str(yaml.safe_dump(self.model_dump(mode="json", exclude_unset=True), sort_keys=False, width=110))
+
+
+def read_sweep(path: Path) -> SweepFile:
+    """Return a sweep file. Raises `Problems` with the place of every mistake, and `UsageError`."""
+    sweep = read_settings(SweepFile, str(path), Shelf(Path(__file__).parent / "sweeps", "a sweep"))
+    if sweep.method == "grid":
+        endless = [name for name, each in sweep.parameters.items() if each.choices is None]
+        if endless:
+            raise UsageError(
+                f"{nearby(path)}: parameters.{endless[0]}: a grid wants `values`: {sweep.parameters[endless[0]].kind} has no "
+                "end of them (method: random draws from it)"
+            )
+    if sweep.metric is None and (sweep.method == "bayes" or sweep.early_terminate):
+        what = "method: bayes" if sweep.method == "bayes" else "early_terminate"
+        raise UsageError(f"{nearby(path)}: {what} needs `metric`: {{name: STAGE/NUMBER, goal: maximize}}")
+    return sweep
+
+
+def texts_for_wandb(path: Path) -> list[str]:
+    """Return the values of a sweep file that are something else for W&B: it reads YAML 1.1, where `3e-7` is a text, and
+    its agent writes null as the text None.
+    """
+    found = []
+    for name, parameter in dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("parameters") or {}).items():
+        for key, value in parameter.items() if isinstance(parameter, dict) else ():
+            for each in value if isinstance(value, list) else [value]:
+                where = f"parameters.{name}.{key}"
+                if isinstance(each, str) and isinstance(scalar(each), float):
+                    found.append(f"{where}: W&B reads {each} as a text; write it with a point, as in 3.0e-7")
+                if each is None:
+                    found.append(f"{where}: W&B's agent sends null as the text None")
+    return found
+
+
+def override(name: str, value: Any) -> str:
+    """Return the override that sets a parameter: what is behind the sign is YAML."""
+    text = (
+        value if name in (OTHER_RECIPE, OTHER_ROW) and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    )
+    return f"{name}={text}"
+
+
+# -- quick grids: `fgrl run R a=1,2 b=x,y` -------------------------------------------------------------------------------
+
+
+def quick_sweep(name: str, command: Sequence[str], overrides: Sequence[str]) -> SweepFile | None:
+    """Return the grid of the overrides that list several values (`a=1,2`); None where there is none.
+
+    name: of the sweep. command: what comes between `fgrl run` and the overrides. A comma inside brackets, braces or quotes separates no
+    values. Raises `UsageError` for a list that may be a text.
+    """
+    listed = {text.partition("=")[0]: values for text in overrides if len(values := split(text)) > 1}
+    if not listed:
+        return None
+    names = [text.partition("=")[0] for text in overrides]
+    twice = next((each for each in listed if names.count(each) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is set twice, and once to several values: give all of them together")
+    fixed = [text for text in overrides if text.partition("=")[0] not in listed]
+    return SweepFile(
+        name=name,
+        program="fgrl",
+        command=["${program}", "run", *command, *fixed, "${args_no_hyphens}"],
+        method="grid",
+        parameters={path: Parameter(values=values) for path, values in listed.items()},
+    )
+
+
+def split(override: str) -> list[Any]:
+    """Return the values of an override: one, unless there is a comma outside of brackets, braces and quotes."""
+    name, _, text = override.partition("=")
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'" and not parts[-1].strip():
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    if len(parts) == 1:
+        return [text]
+    written = f"one text is written {name}='\"{text}\"', a list {name}=[{text}]"
+    if any(part != part.strip() or not part for part in parts) or (
+        re.fullmatch(r"-?\d{1,3}(,\d{3})+", text) and ",0" in text
+    ):
+        raise UsageError(f"{override}: is this several values? They are written {name}=1,2, without spaces; {written}")
+    values = [_parsed(part, override) for part in parts]
+    same = [json.dumps(value) for value in values]
+    if len(set(same)) < len(same):
+        raise UsageError(f"{override}: a value is listed twice; {written}")
+    return values
+
+
+def _parsed(text: str, override: str) -> Any:
+    if text[0] not in "[{\"'":
+        return scalar(text)
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise UsageError(f"{override}: {text} is not YAML") from None
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.{DIGITS}g}")
+
+
+__all__ = [
+    "EarlyTermination", "Objective", "Parameter", "SweepFile", "override", "quick_sweep", "read_sweep", "split",
+    "texts_for_wandb",
+]  # fmt: skip

@@ -1,0 +1,120 @@
+"""`track` of a recipe: where a run's metrics go besides its own logs. None of it can change a result, so none of it
+counts for keys.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from fgrl import registry
+from fgrl.base.errors import Requires, Unavailable
+from fgrl.registry import Context, Settings
+from fgrl.registry.annotations import described
+from fgrl.registry.context import FAILED
+from fgrl.registry.problems import Key, alternatives
+
+WANDB_KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_DISABLED")
+WANDB_WITHOUT_KEY = ("offline", "disabled", "dryrun")
+WANDB_SETTINGS = ("~/.config/wandb", "wandb")
+"""Folders of W&B's own settings, which may switch it off or name another server."""
+NO_WANDB_KEY = (
+    "Weights & Biases has no key here: log in with `wandb login`, or set WANDB_API_KEY, or set WANDB_MODE=offline to keep the "
+    "metrics in the folder of the run"
+)
+
+
+class TensorBoard(Settings):
+    """Event files for TensorBoard (extra `tensorboard`); `tensorboard --logdir FOLDER` shows them."""
+
+    folder: str | None = Field(None, min_length=1)
+    """Folder of the files, below it by recipe, run and stage; null: `tensorboard/` in the folder of the run."""
+
+    def check_machine(self) -> None:
+        Requires("tensorboard", "event files need the package tensorboard", extra="tensorboard").check()
+
+
+class Wandb(Settings):
+    """Weights & Biases: one W&B run for each run. `WANDB_MODE=offline` writes to the folder of the run only."""
+
+    project: str = Field(min_length=1)
+    """The W&B project."""
+    entity: str | None = None
+    """User or team; null: W&B's default."""
+    group: str | None = None
+    """W&B groups runs by it."""
+    tags: list[str] = []
+    """Tags of the W&B run."""
+
+    def check_machine(self) -> None:
+        Requires("wandb", "logging to Weights & Biases needs the package wandb", extra="wandb").check()
+        host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+        netrc = [Path(os.environ.get("NETRC") or Path.home() / name) for name in (".netrc", "_netrc")]
+        if (
+            not any(os.environ.get(name) for name in WANDB_KEYS)
+            and os.environ.get("WANDB_MODE") not in WANDB_WITHOUT_KEY
+            and not any(file.is_file() and host in file.read_text(errors="replace") for file in netrc)
+            and not any(Path(folder, "settings").expanduser().is_file() for folder in WANDB_SETTINGS)
+        ):
+            raise Unavailable(NO_WANDB_KEY)
+
+
+class MLflow(Settings):
+    """MLflow (extra `mlflow`): one MLflow run for each run. Where it goes is MLflow's own `MLFLOW_TRACKING_URI`."""
+
+    experiment: str = Field(min_length=1)
+    """The experiment, made where there is none of this name."""
+
+    def check_machine(self) -> None:
+        Requires("mlflow", "logging to MLflow needs the package mlflow", extra="mlflow").check()
+
+
+TRACKERS: dict[str, type[Settings]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": MLflow}
+Tracking = dict[str, Settings]
+
+
+def read_tracking(node: Any, context: Context) -> Tracking:
+    """`[tensorboard, {wandb: {project: p}}]` as settings by the tracker's name; mistakes become problems of
+    `context`.
+    """
+    if node is None or node is FAILED:
+        return {}
+    if not isinstance(node, list):
+        hint = f"write [{node}]" if isinstance(node, str) else None
+        context.problem(("track",), f"wants a list of trackers, got {described(node)}", hint)
+        return {}
+    tracking: Tracking = {}
+    for index, item in enumerate(node):
+        _add(item, ("track", index), tracking, context)
+    return tracking
+
+
+def _add(item: Any, path: Key, tracking: Tracking, context: Context) -> None:
+    if item is FAILED:
+        return
+    fields: Any = {}
+    if isinstance(item, str):
+        name = item
+    elif isinstance(item, dict) and len(item) == 1:
+        name, fields = next(iter(item.items()))
+        path = (*path, name)
+    else:
+        context.problem(
+            path, f"wants a tracker ({', '.join(TRACKERS)}), got {described(item)}", "for example {wandb: {project: p}}"
+        )
+        return
+    if name not in TRACKERS:
+        context.problem(path, f'unknown tracker "{name}"', alternatives(name, list(TRACKERS)))
+    elif name in tracking:
+        context.problem(path, f"{name} is named twice")
+    else:
+        try:
+            tracking[name] = registry.build(
+                TRACKERS[name], {} if fields is None else fields, path=path, context=context
+            )
+        except registry.Problems:
+            return  # they are in the context

@@ -1,0 +1,103 @@
+"""Add scores, verdicts, critiques or spans to samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from fgrl.base.errors import DataError
+from fgrl.feedback.llm import estimating
+from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, stated
+from fgrl.registry import Unkeyed, register
+from fgrl.types import Sample, Samples, write_jsonl
+
+FAILED = "failed.jsonl"
+"""Beside the samples: those that the annotator left out because they failed (`Annotator.failed`)."""
+
+SLICE = 1000
+"""Samples that are in memory at once where each is annotated by itself."""
+
+
+@register("annotate")
+class AnnotateStage(Stage):
+    """Every sample goes through an annotator."""
+
+    makes = Samples
+
+    data: Reader
+    """What to annotate."""
+    annotator: Annotator
+    """What adds to it."""
+    max_missing: Annotated[float, Unkeyed] = Field(0.25, ge=0, le=1)
+    """Share of the questions to a language model that may stay without a usable answer, or of the cases for which a
+    rule may fail; with more of them the stage stops unfinished, so that the same command asks them again.
+    """
+
+    def run(self, run: Run) -> dict[str, Any]:
+        self.setup(run)
+        samples, size = islice(self.data.read(), run.limit), SLICE if self.annotator.by_samples() else None
+        read, counts = 0, dict[str, Any]()
+
+        def annotated() -> Iterator[Sample]:
+            nonlocal read, counts
+            while part := list(islice(samples, size)):
+                read += len(part)
+                yield from self.annotator.annotate(part)
+                own = self.annotator.counts()
+                counts = {n: counts.get(n, 0) + own.get(n, 0) for n in (*counts, *own)} if counts else dict(own)
+
+        made = write_jsonl(run.out / "samples.jsonl", annotated())
+        failed = self.annotator.failed()
+        if failed:
+            write_jsonl(run.out / FAILED, failed)
+        if not made:
+            where = f" ({run.out / FAILED} has those that failed)" if failed else ""
+            raise DataError(f"no samples are left of {read}{where}: {counts}")
+        self._check_missing(counts, made, len(failed))
+        return {"samples": made, **counts}
+
+    def _check_missing(self, counts: Mapping[str, Any], made: int, failed: int) -> None:
+        asked = "questions" in counts
+        wanted, done = (counts["questions"], counts["answered"]) if asked else (made + failed, made)
+        if not wanted or (done and wanted - done <= self.max_missing * wanted):
+            return
+        problem, step = f"{failed:,} of {wanted:,} cases failed", f"Change the rule ({FAILED} has what failed)"
+        if asked:
+            problem = f"{wanted - done:,} of {wanted:,} questions got no answer that can be used"
+            step = "Run the same command to ask them again"
+        raise DataError(
+            f"{problem}: {counts}. {step}; `max_missing` ({self.max_missing:g}) sets how many may be missing"
+        )
+
+    def expects(self, peek: Peek) -> Expected | None:
+        given = self._given(peek)
+        return None if given is None else stated(self.annotator, "makes_at_most", given, given)
+
+    def _given(self, peek: Peek) -> Expected | None:
+        """Return an upper bound on what the annotator will get."""
+        expected = stated(self.data, "expects", peek)
+        return None if expected is None else expected.after(0, peek.limit)
+
+    def estimate(self, peek: Peek) -> dict[str, Any]:
+        """Return the "calls" to a language model: exact where the data is there, else at most how many."""
+        client = self.annotator.asked_client()
+        if client is None:
+            return {}
+
+        def exactly() -> dict[str, Any]:
+            self.data.setup(peek)
+            client.look(peek)
+            samples = list(islice(self.data.read(), peek.limit))
+            return estimating.estimate(client, self.annotator.asks(samples), peek)
+
+        calls = estimating.section(exactly)
+        unread = calls if "after" in calls else calls["calls"] if "unknown" in calls.get("calls", {}) else None
+        expected = None if unread is None else self._given(peek)
+        most = None if expected is None else stated(self.annotator, "asks_at_most", expected)
+        if most is None:
+            return calls
+        number = most if isinstance(most, int) else sum(ask.calls for ask in most)
+        return {"calls": {"at most": number, **(unread or {})}}

@@ -1,0 +1,282 @@
+"""Let several models answer the same prompts, and measure."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from fgrl.base import lazy
+from fgrl.base.errors import DataError
+from fgrl.base.files import write_json
+from fgrl.experiments.stages import names
+from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, check_scorer, policy_work
+from fgrl.kinds.specs import ModelSpec, Sampling
+from fgrl.measuring import answer_files, comparison, given
+from fgrl.measuring.answer import Answer, read_answers, write_answers
+from fgrl.measuring.comparison import Compared, Comparison
+from fgrl.measuring.held_out import HeldOut, judged, meanings, measure
+from fgrl.measuring.number_names import NumberName
+from fgrl.measuring.overlap import HeldOutItem, settle
+from fgrl.measuring.reward_numbers import OfRewards
+from fgrl.registry import Key, Unkeyed, build, name_of, register
+from fgrl.types import Product, Ref, Report, Sample
+
+answering = lazy.load("fgrl.measuring.answering")
+estimating = lazy.load("fgrl.feedback.llm.estimating")
+overlaps = lazy.load("fgrl.experiments.stages.overlaps")
+policy_records = lazy.load("fgrl.measuring.policy_records")
+rollouts = lazy.load("fgrl.rollouts")
+sizes = lazy.load("fgrl.experiments.stages.sizes")
+trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
+
+
+MEASURES_REWARDS = ("metric", "token_reward")
+"""Kind and name."""
+
+
+@register("evaluate")
+class EvaluateStage(Stage, HeldOut):
+    """Answers of every model to held-out prompts, metrics with intervals, differences to a baseline."""
+
+    makes: ClassVar[type[Product]] = Report
+
+    models: dict[str, ModelSpec] = {}
+    """What to compare, by the names that tables show."""
+    given: dict[str, Reader] = {}
+    """More to compare, whose answers exist already: samples with a response, one or several to each prompt, with the
+    same ids as the prompts.
+    """
+    baseline: str
+    """Name of the model that differences are taken to, drawn or given."""
+    reference: str | None = None
+    """Name of the model that KL and likelihood are taken to; null: the baseline, when it is one of `models`."""
+    rewards: dict[str, Reward] = {}
+    """Rewards whose token values are recorded for every answer. The metric `token_reward` measures them, also when it
+    is not named.
+    """
+    sampling: Sampling | None = None
+    """How to draw; needed as soon as there are `models`."""
+    temperatures: dict[str, Annotated[float, Field(ge=0, le=100)]] = {}
+    """Other temperatures than that of `sampling`, by the prompts' `meta.category`, as MT-Bench has them: {writing:
+    0.7}.
+    """
+    files: list[Literal["alpaca_eval", "arena_hard", "mt_bench"]] = []
+    """Write the answers in the formats of these benchmarks as well, for their own judges (see `answer_files`)."""
+    show: Annotated[int, Unkeyed] = Field(10, ge=0)
+    """Answers printed at the end."""
+
+    @property
+    def names(self) -> list[str]:
+        """Everything that is compared."""
+        return [*self.models, *self.given]
+
+    @property
+    def likelihoods_of(self) -> str | None:
+        """Name of the model that KL and likelihood are taken to, when there is one."""
+        return self.reference or (self.baseline if self.baseline in self.models else None)
+
+    @model_validator(mode="after")
+    def _names(self) -> EvaluateStage:
+        if not self.names:
+            raise ValueError("nothing to compare: name models under `models`, or answers under `given`")
+        if self.models and self.sampling is None:
+            raise ValueError("models are asked for answers: say how to draw them under `sampling`")
+        twice = next((name for name in self.given if name in self.models), None)
+        if twice is not None:
+            raise ValueError(f"{twice!r} is under `models` and under `given`: one of them needs another name")
+        names.check("model", self.names, self.baseline)
+        if self.reference is not None and self.reference not in self.models:
+            known = ", ".join(self.models) or "none"
+            raise ValueError(f"reference {self.reference!r} is not one of the models that are drawn from: {known}")
+        return self
+
+    @model_validator(mode="after")
+    def _metrics(self) -> EvaluateStage:
+        for name, reward in self.rewards.items():
+            check_scorer(reward, field=f"rewards.{name}")
+        for metric in self.metrics:
+            metric.check_rewards(self.rewards)
+            metric.check_models(self.names, self.baseline)
+            if self.likelihoods_of is None and metric.needs() & {"ref_logp", "kl"}:
+                raise ValueError(
+                    f"{name_of(metric)[1]} is taken to a model, and the baseline {self.baseline!r} is only answers: name "
+                    "one of `models` as `reference`"
+                )
+        return self
+
+    def draws(self) -> bool:
+        return bool(self.models)
+
+    def every_metric(self) -> list[Metric]:
+        """`metrics`, and `token_reward` where there are rewards that it is not asked to measure."""
+        if not self.rewards or any(name_of(metric) == MEASURES_REWARDS for metric in self.metrics):
+            return self.metrics
+        return [*self.metrics, build(*MEASURES_REWARDS)]
+
+    def number_names(self) -> list[str]:
+        """Return the names of the numbers that its metrics measure, `METRIC.NUMBER`; patterns where a name is known only
+        when it was measured, as those of a user's metric.
+        """
+        found = []
+        for metric in self.every_metric():
+            declares_all = isinstance(metric, Comparison) and type(metric).__module__.startswith("fgrl.")
+            own = metric.meanings if declares_all else {}
+            called = metric.called if isinstance(metric, Compared) else "*"
+            rewards = self.rewards if isinstance(metric, OfRewards) else ("*",)
+            keys = [pattern.replace("*", reward) for pattern in own for reward in rewards]
+            found += [str(NumberName(called, key)) for key in keys or ("", "*")]
+        return list(dict.fromkeys(found))
+
+    def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
+        return {("models", name): (model, "lm") for name, model in self.models.items()}
+
+    def estimate(self, peek: Peek) -> dict[str, Any]:
+        roles = [role for name, reward in self.rewards.items() for role in sizes.scorers(f"reward {name}", reward)]
+        roles += sizes.of_metrics(self.every_metric())
+        return (
+            sizes.drawing(self.models, self.sampling, self.engine, peek, roles)
+            | self._policy_work()
+            | self._calls(peek)
+            | overlaps.in_plan(self.models, self.prompts, peek)
+        )
+
+    def _policy_work(self) -> dict[str, Any]:
+        """Return what the rewards ask of each model for the answers to one prompt."""
+        if self.sampling is None:
+            return {}
+        drawn = DrawnShape(self.per_prompt, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
+        return sizes.policy_work(policy_work(self.rewards.values(), drawn), "prompt and model")
+
+    def _calls(self, peek: Peek) -> dict[str, Any]:
+        """Return the number of questions, in a plan: exact where all answers are given, else an upper bound."""
+        drawn = list(self.models)
+        askers: list[tuple[Metric | Reward, list[str]]] = [(metric, self.names) for metric in self.metrics]
+        askers += [(reward, drawn) for reward in self.rewards.values() if drawn]
+        if not any(asker.asked_client() for asker, _models in askers):
+            return {}
+
+        def compute() -> dict[str, Any] | None:
+            if not drawn:
+                return self._exact_calls(peek)
+            assert self.sampling is not None  # always, where models are drawn from
+            loads = [
+                load
+                for asker, models in askers
+                for load in estimating.at_most(asker, self.to_draw(models, self.sampling, peek), peek)
+            ]
+            return estimating.estimate_bound(loads, fewer=any(load.fewer for _client, load in loads))
+
+        return estimating.section(compute)
+
+    def _exact_calls(self, peek: Peek) -> dict[str, Any]:
+        """All answers are given: the very questions of the metrics."""
+        for reader in (self.prompts, *self.given.values()):
+            reader.setup(peek)
+        prompts, cut = self.asked(peek.limit), peek.limit is not None
+        answers = {name: given.answers(name, reader.read(), prompts, cut=cut) for name, reader in self.given.items()}
+        return estimating.together(
+            [
+                estimating.estimate(client, metric.asks(answers, baseline=self.baseline), peek)
+                for metric in self.metrics
+                if (client := metric.asked_client()) is not None
+            ]
+        )
+
+    def run(self, run: Run) -> dict[str, Any]:
+        self.setup(run)
+        prompts = self.asked(run.limit)
+        for name, reward in self.rewards.items():
+            check_scorer(reward, field=f"rewards.{name}")
+        for reward in self.rewards.values():
+            reward.check_prompts(prompts)
+        for metric in self.metrics:
+            metric.check_prompts(prompts)
+        categories = {str(prompt.meta.get("category")) for prompt in prompts}
+        unknown = sorted(set(self.temperatures) - categories)
+        if unknown and run.limit is None:
+            raise DataError(
+                f"temperatures: no prompt has the category {unknown[0]!r}; there are: {', '.join(sorted(categories))}"
+            )
+        cut = run.limit is not None or self.overlap == "drop"
+        prompts = self._unseen(prompts, run)
+        # 1. answers, one file a model
+        answers: dict[str, list[Answer]] = {}
+        reference = self.likelihoods_of
+        credits_policy = any("policy" in reward.needs() for reward in self.rewards.values())
+        answered_by: dict[str, str] = {}
+        counts: dict[str, Any] = {}
+        for name, spec in self.models.items():
+            part = run.dir / f"answers-{name}.jsonl"
+            if credits_policy:
+                answered_by[name] = policy_records.checked(run, name, spec, part)
+            if not part.exists():
+                other = None if reference is None else run.model(self.models[reference])
+                model = run.model(spec)
+                if self.sampling is not None:
+                    lost = rollouts.cut_prompts(model.tokenizer, prompts, self.sampling.max_prompt_tokens)
+                    write_json(run.dir / f"cut-{name}.json", lost.summary())
+                    if lost.cut:
+                        run.say(f"{name}: {lost.warning()}")
+                if credits_policy:
+                    policy_records.record(run, name, spec, answered_by[name], model, part)
+                own: list[Answer] = []
+                for sampling, group in self._samplings(prompts):
+                    own += answering.answers(
+                        self, name, model, other, group, run, sampling=sampling, rewards=self.rewards, seed=run.seed,
+                        first=len(own) // self.per_prompt, fingerprint=answered_by.get(name),
+                        parts=part.with_suffix(""),
+                    )  # fmt: skip
+                write_answers(part, {name: own})
+                shutil.rmtree(part.with_suffix(""), ignore_errors=True)
+            answers[name] = read_answers(part)[name]
+            if (cut_of_model := run.dir / f"cut-{name}.json").exists():  # of an earlier start, too
+                counts |= {f"{what} of {name}": number for what, number in json.loads(cut_of_model.read_text()).items()}
+            run.stop_if_interrupted()
+        for name, reader in self.given.items():
+            answers[name] = given.answers(name, reader.read(), prompts, cut=cut)
+        if answered_by:
+            write_json(run.out / policy_records.FILE, answered_by)
+        write_answers(run.out / "answers.jsonl", {name: judged(self.metrics, own) for name, own in answers.items()})
+        for benchmark in self.files:
+            answer_files.write(benchmark, run.out, answers)
+        # 2. numbers
+        measured, observed = measure(self.every_metric(), answers, self.baseline)
+        about = meanings(self.every_metric(), measured)
+        means = comparison.write(run.out, self.baseline, measured, about, observed)
+        # 3. a look
+        shown = next((name for name in answers if name != self.baseline), self.baseline)
+        for answer in answers[shown][: self.show]:
+            run.say(f"{shown}: {answer.question!r} -> {answer.text!r}")
+        return {"prompts": len(prompts), "models": list(answers), "measured": means} | counts | self._counts()
+
+    def _samplings(self, prompts: Sequence[Sample]) -> Iterator[tuple[Sampling, list[Sample]]]:
+        """Yield the prompts in their order, neighbours that are asked at one temperature together, with how to draw."""
+        assert self.sampling is not None  # always, where models are drawn from
+        usual = self.sampling.temperature
+        for temperature, group in groupby(
+            prompts, lambda prompt: self.temperatures.get(str(prompt.meta.get("category")), usual)
+        ):
+            yield self.sampling.model_copy(update={"temperature": temperature}), list(group)
+
+    def _unseen(self, prompts: Sequence[Sample], run: Run) -> list[Sample]:
+        """Return the prompts to ask; models that were trained on some of them are reported, or as `overlap` says."""
+        known = {
+            name: trained_prompts.read(run.path(spec.base))
+            for name, spec in self.models.items()
+            if isinstance(spec.base, Ref)
+        }
+        return settle(self.overlap, known, [HeldOutItem.of(prompt, prompt.prompt) for prompt in prompts], run.say)
+
+    def _counts(self) -> dict[str, Any]:
+        """Return the counts of the metrics' judges."""
+        return {
+            f"{metric.called}: {k}": n
+            for metric in self.metrics
+            if isinstance(metric, Compared)
+            for k, n in metric.counts().items()
+        }

@@ -1,0 +1,199 @@
+"""A look at the first rows of local data files before anything runs: are the columns there that the reader, the rewards and
+the metrics need, and do prompts fit the limits?
+
+Left out: data of the hub, of stages that have not run, and local parquet files, whose libraries take seconds to load.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from fgrl.base import lazy
+from fgrl.base.errors import DataError, FgrlError, NotYet, Unavailable, UserCodeError
+from fgrl.data.formats.columns import Format
+from fgrl.data.formats.converter import Converter
+from fgrl.data.formats.table_reader import TableReader
+from fgrl.data.hub import Hub
+from fgrl.data.row import BadRow, Row
+from fgrl.data.row_reader import RowReader
+from fgrl.data.text_file import check_csv, parse_row, read_text
+from fgrl.experiments.stages.overlaps import is_cheap
+from fgrl.kinds import Metric, Reader, Reward, Stage
+from fgrl.kinds.specs import ModelSpec
+from fgrl.registry import Settings, walk
+from fgrl.registry.problems import dotted
+from fgrl.types import Pair, Sample
+
+shapes = lazy.load("fgrl.models.shapes")
+tokenizers = lazy.load("tokenizers")
+
+Rows = list[Sample | Pair]
+FIRST = 50
+"""Rows of larger files that are looked at."""
+FEWEST_BYTES = 2
+"""Bytes of a token on average at least: only longer prompts can be beyond their limit, and need the tokenizer."""
+SMALL = 2**20
+"""Bytes up to which a file is read whole."""
+
+
+class Look(NamedTuple):
+    """What the first rows show, each with the path of what reads them in the recipe."""
+
+    problems: list[tuple[str, FgrlError]]
+    """Where the recipe reads rows or asks about them, and what a run would report there."""
+    warnings: list[str]
+    """Prompts that are longer than their limit, where the model's tokenizer is a file on this machine."""
+
+
+def look(stages: Mapping[str, Stage]) -> Look:
+    """Look at the first rows of the local data files that stages read."""
+    seen: dict[str, Rows | FgrlError] = {}
+    found: list[tuple[str, FgrlError]] = []
+    warnings = []
+    for name, stage in stages.items():
+        for path, reader in walk(stage):
+            if isinstance(reader, Reader) and isinstance(rows := _known(reader, seen), FgrlError):
+                found.append((f"stages.{name}.{dotted(path)}", rows))
+        for path, part, prompts in _answering(stage):
+            rows = _known(prompts, seen)
+            samples = [] if isinstance(rows, FgrlError) else [row for row in rows if isinstance(row, Sample)]
+            if samples and (problem := _unmet(part, samples, prompts)):
+                found.append((f"stages.{name}.{dotted(path)}", problem))
+        field = "prompts" if hasattr(stage, "prompts") else "data"
+        reader = getattr(stage, field, None)
+        if isinstance(reader, Reader) and not isinstance(rows := _known(reader, seen), FgrlError):
+            warnings += [f"stages.{name}.{field}: {text}" for text in _too_long(stage, rows)]
+    return Look(found, warnings)
+
+
+def _too_long(stage: Stage, rows: Rows) -> Iterator[str]:
+    sampling = getattr(getattr(stage, "rollout", stage), "sampling", stage)
+    limit: int = getattr(sampling, "max_prompt_tokens", None) or FIRST**9
+    texts = [row.prompt for row in rows if isinstance(row.prompt, str)]
+    texts = [text for text in texts if len(text.encode()) > FEWEST_BYTES * limit]
+    tokenizer = _tokenizer(stage) if texts else None
+    counts = [] if tokenizer is None else [len(tokenizer.encode(text).ids) for text in texts]
+    if over := [count for count in counts if count > limit]:
+        yield (
+            f"{len(over)} of the first {len(rows)} prompts have more than max_prompt_tokens {limit} tokens, up to {max(over)}: "
+            "they lose their beginning"
+        )
+
+
+def _known(reader: Reader, seen: dict[str, Rows | FgrlError]) -> Rows | FgrlError:
+    """Return the first rows of a reader, [] where they are not looked at, or what is wrong with them."""
+    key = repr(reader)
+    if key not in seen:
+        try:
+            seen[key] = _first(reader)
+        except DataError as problem:
+            seen[key] = problem
+        except NotYet:
+            seen[key] = []
+    return seen[key]
+
+
+def _first(reader: Reader) -> Rows:
+    if is_cheap(reader, SMALL):
+        pairs = getattr(reader, "format", "") == "preference"
+        return list(reader.pairs() if pairs else reader.read()) if not _holds_pairs(reader) else []
+    if not isinstance(reader, TableReader) or not (rows := _rows(reader)):
+        return []
+    converter = Converter(_file(reader), cast("Format", vars(reader)["format"]), reader.columns, rows[0])
+    convert = converter.pair if converter.form == "preference" else converter.sample
+    found: Rows = []
+    try:
+        for number, row in enumerate(rows):
+            found.append(convert(row, number))
+    except BadRow as problem:
+        raise DataError(f"{_file(reader)}: row {len(found) + 1}: {problem}") from None
+    return found
+
+
+def _rows(reader: TableReader) -> list[Row]:
+    """Return the first rows of a CSV file, or of large JSON lines that are no records."""
+    file = Path(_file(reader))
+    if not file.is_file() or getattr(reader, "format", "records") == "records":
+        return []
+    if isinstance(reader, Hub) and reader.path == "csv" and file.stat().st_size <= SMALL:
+        check_csv(file)
+        return list(islice(csv.DictReader(io.StringIO(read_text(file))), FIRST))
+    if file.suffix not in (".jsonl", ".ndjson"):
+        return []
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+        numbered = islice(((number, line) for number, line in enumerate(lines, start=1) if line.strip()), FIRST)
+        return [parse_row(line, file, number) for number, line in numbered]
+
+
+def _file(reader: TableReader) -> str:
+    return reader.files[0] if isinstance(reader, Hub) and reader.files else str(getattr(reader, "path", ""))
+
+
+def _holds_pairs(reader: Reader) -> bool:
+    """Return True for records that are pairs, which a reader cannot know before it is asked for one or the other."""
+    if getattr(reader, "format", "") != "records":
+        return False
+    with Path(str(getattr(reader, "path", ""))).open(encoding="utf-8-sig", errors="replace") as lines:
+        return '"rejected"' in next((line for line in lines if line.strip()), "")
+
+
+def _answering(part: Settings, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Metric | Reward, Reader]]:
+    """Yield the rewards and metrics of a stage with their paths, and the prompts whose answers they read."""
+    for where, value in [((), part), *((where, value) for where, value in walk(part) if isinstance(value, Settings))]:
+        prompts = getattr(value, "prompts", None)
+        if not isinstance(prompts, Reader):
+            continue
+        for field in ("reward", "rewards", "metrics"):
+            held = getattr(value, field, None)
+            items = (
+                held.items()
+                if isinstance(held, Mapping)
+                else enumerate(held)
+                if isinstance(held, list)
+                else [(None, held)]
+            )
+            for key, item in items:
+                if isinstance(item, Metric | Reward):
+                    yield (*path, *where, field, *([] if key is None else [key])), item, prompts
+
+
+def _unmet(part: Metric | Reward, samples: Sequence[Sample], prompts: Reader) -> FgrlError | None:
+    """Return why a part of the recipe cannot be asked about these prompts, with the place of the first such prompt."""
+    try:
+        part.check_prompts(samples)
+    except (UserCodeError, Unavailable) as problem:
+        return problem
+    except DataError as problem:
+        if len(samples) > 1:
+            alone = ((number, _unmet(part, [sample], prompts)) for number, sample in enumerate(samples))
+            number, first = next(((number, error) for number, error in alone if error is not None), (0, problem))
+            return DataError(f"{_place(prompts, number, len(samples))}{first}")
+        return problem
+    return None
+
+
+def _place(reader: Reader, number: int, rows: int) -> str:
+    """Return file and line of a row, as the start of a message; empty where the rows are not those of one file."""
+    if not (isinstance(reader, RowReader) and is_cheap(reader, SMALL)):
+        return ""
+    where, _rows, numbers = reader.opened()
+    return f"{reader.place(where, numbers[number])}: " if len(numbers) == rows else ""
+
+
+def _tokenizer(stage: Stage) -> Any:
+    """Return the tokenizer of the model that a stage prompts, where its file is on this machine; else None."""
+    models = getattr(stage, "models", None)
+    spec = getattr(stage, "model", None) or (next(iter(models.values()), None) if isinstance(models, Mapping) else None)
+    if not isinstance(spec, ModelSpec) or not isinstance(spec.base, str):
+        return None
+    try:
+        _config, folder = shapes.find(spec.base, spec.revision)
+    except shapes.Unknown:
+        return None
+    file = None if folder is None else folder / "tokenizer.json"
+    return None if file is None or not file.is_file() else tokenizers.Tokenizer.from_file(str(file))

@@ -1,0 +1,98 @@
+"""Held-out prompts that trainings of the same recipe read, found while a plan is made, where all data are small local
+files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fgrl.base import lazy
+from fgrl.base.errors import DataError, NotYet
+from fgrl.data.hub import Hub
+from fgrl.kinds import Peek, Reader, Stage
+from fgrl.kinds.specs import ModelSpec
+from fgrl.measuring.overlap import HeldOutItem, seen
+from fgrl.registry import walk
+from fgrl.types import Ref
+
+trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
+
+MOST_BYTES = 8 * 2**20
+"""Upper bound on bytes in the files of a reader that is read for a plan."""
+
+
+def in_plan(models: Mapping[str, ModelSpec], held_out: Reader, peek: Peek) -> dict[str, str]:
+    """For the plan of an evaluation: which of its models the recipe trains on how many of its prompts; {} for none, and
+    where other data than small local files would have to be read.
+    """
+    return _reported({name: _of_model(spec, peek) for name, spec in models.items()}, held_out, peek)
+
+
+def in_training(stage: Any, peek: Peek) -> dict[str, str]:
+    """Return the same for the held-out prompts that a training stage evaluates on."""
+    sets = stage.evaluate.sets if stage.evaluate is not None else {}
+    reports: dict[str, str] = {}
+    for name, settings in sets.items():
+        reports |= _reported({f"the model of evaluate.sets.{name}": _of_stage(stage, peek)}, settings.prompts, peek)
+    return reports
+
+
+def _reported(known: Mapping[str, frozenset[int]], held_out: Reader, peek: Peek) -> dict[str, str]:
+    if not any(known.values()) or not is_cheap(held_out):
+        return {}
+    try:
+        held_out.setup(peek)
+        items = [HeldOutItem.of(None, sample.prompt) for sample in held_out.read()]
+    except (DataError, NotYet):  # the stage reports it when it reads them
+        return {}
+    overlaps = {name: words for name, digests in known.items() if (words := seen(items, digests))}
+    if not overlaps:
+        return {}
+    return {"overlap": "; ".join(f"{name} is trained on {words}" for name, words in overlaps.items())}
+
+
+def _of_model(spec: ModelSpec, peek: Peek) -> frozenset[int]:
+    if not isinstance(spec.base, Ref):
+        return frozenset()
+    try:
+        return _of_stage(peek.stage(spec.base), peek)
+    except NotYet:
+        return frozenset()
+
+
+def _of_stage(stage: Stage, peek: Peek) -> frozenset[int]:
+    """Digests of the prompts that a training stage and those before it read, as far as that is cheap."""
+    made = stage.makes_model()
+    reader = getattr(stage, "prompts", None) or getattr(stage, "data", None)
+    if made is None or not isinstance(reader, Reader):
+        return frozenset()
+    known = _of_model(made.start, peek)
+    if not is_cheap(reader):
+        return known
+    pairs = getattr(getattr(stage, "algorithm", None), "data", "") == "pairs"
+    try:
+        reader.setup(peek)
+        prompts = [row.prompt for row in (reader.pairs() if pairs else reader.read())]
+    except (DataError, NotYet):  # the stage reports it when it reads them
+        return known
+    kept = len(prompts) - round(getattr(stage, "holdout", 0.0) * len(prompts))
+    return known.union(digest for prompt in prompts[:kept] for digest in trained_prompts.digests(prompt))
+
+
+def is_cheap(reader: Reader, most: int | None = None) -> bool:
+    """Return True if the rows of a reader are in local files alone, of at most so many bytes together (`MOST_BYTES`)."""
+    files, readers = [], [reader]
+    for _path, value in walk(reader):
+        if isinstance(value, Ref):
+            return False
+        if isinstance(value, Path):
+            files.append(value)
+        elif isinstance(value, Reader):
+            readers.append(value)
+    if any(isinstance(part, Hub) and not part.is_small_json() for part in readers):
+        return False
+    return bool(files) and sum(file.stat().st_size for file in files if file.is_file()) <= (
+        MOST_BYTES if most is None else most
+    )

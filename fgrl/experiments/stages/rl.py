@@ -1,0 +1,449 @@
+"""Train a policy on its own samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, model_validator
+
+from fgrl.base import console, lazy
+from fgrl.base.errors import DataError
+from fgrl.data.sliced_reader import SlicedReader
+from fgrl.experiments.stages.training import TrainingStage
+from fgrl.kinds import (
+    REFERENCE_OUTPUTS,
+    AuxiliarySettings,
+    DrawnShape,
+    Engine,
+    MadeModel,
+    OnlineAlgorithm,
+    Peek,
+    Reader,
+    Reward,
+    Run,
+    ToDraw,
+    auxiliaries,
+    check_needs,
+    check_scorer,
+    default_engine,
+    note_step,
+    policy_work,
+    scorers,
+)
+from fgrl.kinds.auxiliary import Declared
+from fgrl.kinds.specs import ModelSpec, Sampling
+from fgrl.registry import Key, Settings, Unkeyed, dump, get, name_of, names, register, walk
+from fgrl.training.alarms import Alarms
+from fgrl.training.evaluations import TrainingEvaluation
+from fgrl.training.token_rewards import TokenRewards
+from fgrl.training.trainer import OnlineSettings
+from fgrl.types import Sample
+
+if TYPE_CHECKING:
+    from fgrl.training.training_module import TrainingModule
+auxiliary_models = lazy.load("fgrl.training.auxiliaries")
+estimating = lazy.load("fgrl.feedback.llm.estimating")
+memory = lazy.load("fgrl.training.memory")
+models = lazy.load("fgrl.models")
+gather = lazy.load("fgrl.training.gather")
+kept = lazy.load("fgrl.rollouts.kept")
+online = lazy.load("fgrl.training.online")
+overlaps = lazy.load("fgrl.experiments.stages.overlaps")
+policies = lazy.load("fgrl.rollouts.policies")
+previews = lazy.load("fgrl.experiments.stages.previews")
+rollouts = lazy.load("fgrl.rollouts")
+sizes = lazy.load("fgrl.experiments.stages.sizes")
+sources = lazy.load("fgrl.models.sources")
+trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
+torch = lazy.load("torch")
+training = lazy.load("fgrl.training.trainer")
+
+
+class RolloutSettings(Settings):
+    """How much is sampled in an iteration, and how."""
+
+    batch_size: int = Field(ge=1, le=10_000_000)
+    """Responses of one iteration, over all devices."""
+    per_prompt: int = Field(1, ge=1, le=100_000)
+    """Responses to each prompt."""
+    sampling: Sampling
+    """How to draw."""
+    drop_long_prompts: bool = False
+    """Leave out prompts of more than `sampling.max_prompt_tokens` tokens, before the first iteration; otherwise they lose
+    their beginning.
+    """
+    engine: Engine = Field(default_factory=default_engine)
+    """What draws."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RolloutSettings:
+        if self.batch_size % self.per_prompt:
+            below = self.batch_size // self.per_prompt * self.per_prompt
+            near = " and ".join(str(size) for size in (below, below + self.per_prompt) if size)
+            raise ValueError(
+                f"batch_size {self.batch_size} is not a multiple of per_prompt {self.per_prompt}; {near} would be"
+            )
+        if reasons := self.sampling.inexact():
+            raise ValueError(
+                f"sampling.{reasons[0].partition(':')[0]}: training needs the exact probability of each sampled token, which top_p < 1, top_k "
+                "and greedy decoding change; sample with temperature > 0 alone, or set sampling.truncated to allow top_p and "
+                "top_k all the same"
+            )
+        self._check_correction()
+        return self
+
+    def _check_correction(self) -> None:
+        """Raise ValueError where the correction for what an engine draws would be biased, or is missing."""
+        correction, engine = self.engine.correction(), name_of(self.engine)[1]
+        kind = "none" if correction is None else correction.kind
+        if kind != "none" and self.sampling.truncated:
+            raise ValueError(
+                f"sampling.truncated: true with engine.correct: {kind} of {engine} would be biased: top_p and top_k change "
+                "the probabilities with which tokens are drawn, and the importance weights would undo that instead of correcting "
+                "for the engine; set engine.correct: none, or sample without top_p, top_k and truncated"
+            )
+        if self.engine.draws_ahead() and kind == "none":
+            raise ValueError(
+                f"engine.ahead: 1 of {engine} trains on responses of the policy before the last update, without a correction for "
+                "it: set engine.correct to truncate or mask, or engine.ahead: 0"
+            )
+
+
+_IN_WORDS = {"criterion": "rewards of single tokens, spans or criteria"}
+"""Fields of `Rewards` as messages call them."""
+
+
+def _algorithms() -> Iterator[tuple[str, type[OnlineAlgorithm]]]:
+    known = ((name, get("online_algorithm", name)) for name in names("online_algorithm"))
+    return ((name, cls) for name, cls in known if issubclass(cls, OnlineAlgorithm))
+
+
+@register("rl")
+class RLStage(TrainingStage):
+    """An online algorithm with a reward on prompts."""
+
+    prompts: Reader
+    """What the policy answers."""
+    model: ModelSpec
+    """The policy to start from; as it is, it is also the reference."""
+    critic: ModelSpec | None = None
+    """What the critic starts from. null: the policy's start with a fresh head."""
+    reward: Reward
+    """What a response is worth, token by token."""
+    token_rewards: TokenRewards | None = None
+    """Changes to the token rewards before the algorithm reads them; null: none."""
+    algorithm: OnlineAlgorithm
+    """How the policy is changed."""
+    rollout: RolloutSettings
+    """How much is sampled, and how."""
+    train: OnlineSettings
+    """Optimizer, schedule, hardware."""
+    evaluate: TrainingEvaluation | None = None
+    """Evaluate the policy on held-out prompts while it trains; null: not at all."""
+    alarms: Annotated[Alarms, Unkeyed] = Alarms()
+    """What to watch for."""
+    stored_rollouts: Annotated[int, Unkeyed] = Field(4, ge=0, le=1_000_000)
+    """How many rollouts of the first, the middle and the last iteration the product keeps (rollouts.jsonl), which the
+    report draws. 0: none.
+    """
+
+    @model_validator(mode="after")
+    def _known_needs(self) -> RLStage:
+        check_needs(self.algorithm, self.algorithm.needs(), field="algorithm")
+        check_scorer(self.reward, field="reward", trains=True)
+        return self
+
+    @model_validator(mode="after")
+    def _auxiliaries(self) -> RLStage:
+        for path, (spec, _head) in self._auxiliary_starts().items():
+            self.check_type(".".join(map(str, path)), spec)
+        return self
+
+    def auxiliaries(self) -> dict[str, Declared]:
+        """Return the models that the reward and the algorithm have trained beside the policy, by name."""
+        return auxiliaries([self.algorithm, self.reward])
+
+    def _auxiliary_starts(self) -> dict[Key, tuple[ModelSpec, str]]:
+        """Where the recipe names starts of auxiliary models, and the head that each of them gets."""
+        heads = {id(each.auxiliary.settings): each.auxiliary.head for each in self.auxiliaries().values()}
+        return {
+            (*path, "start"): (part.start, heads[id(part)])
+            for path, part in walk(self)
+            if isinstance(part, AuxiliarySettings) and part.start is not None and id(part) in heads
+        }
+
+    @model_validator(mode="after")
+    def _enough_prompts(self) -> RLStage:
+        limit = self.prompts.limit if isinstance(self.prompts, SlicedReader) else None
+        at_once = self.rollout.batch_size // self.rollout.per_prompt
+        if limit is not None and limit < at_once:
+            raise ValueError(
+                f"prompts.limit {limit} is below the {at_once} prompts of one iteration (rollout.batch_size / per_prompt)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check(self) -> RLStage:
+        if self.evaluate is not None and not self.evaluate.sets:
+            raise ValueError("evaluate: nothing to evaluate: name held-out prompts under `sets`")
+        if self.rollout.batch_size % self.train.batch_size:
+            raise ValueError(
+                f"rollout.batch_size {self.rollout.batch_size} is not a multiple of "
+                f"train.batch_size {self.train.batch_size}"
+            )
+        if self.critic is not None and self.algorithm.uses_critic():
+            self.check_type("critic", self.critic)
+        least = self.algorithm.min_per_prompt
+        if self.rollout.per_prompt < least:
+            raise ValueError(
+                f"{name_of(self.algorithm)[1]} compares the responses to a prompt with each other: set "
+                f"rollout.per_prompt to {least} or more"
+            )
+        if self.token_rewards is not None:
+            self.token_rewards.check(self.reward, self.algorithm, self.rollout.per_prompt)
+        unfilled = self.algorithm.reads() - self.reward.fills()
+        if unfilled:
+            fitting = [name for name, cls in _algorithms() if cls.columns_read <= self.reward.fills()]
+            raise ValueError(
+                f"{name_of(self.algorithm)[1]} learns from {' and '.join(_IN_WORDS.get(name, name) for name in sorted(unfilled))}, "
+                f"and the reward {name_of(self.reward)[1]} as it is set here gives none: use a reward that does, or an "
+                f"algorithm that fits this one: {', '.join(fitting)}"
+            )
+        if self.train.sharded:
+            raise ValueError(
+                f"train.strategy {self.train.strategy} leaves each device with a part of the weights, and sampling needs "
+                "all of them: use ddp or deepspeed_stage_2"
+            )
+        if self.rollout.batch_size // self.rollout.per_prompt < self.train.world:
+            raise ValueError(
+                f"rollout.batch_size {self.rollout.batch_size} has {self.rollout.batch_size // self.rollout.per_prompt} "
+                f"prompts, fewer than devices {self.train.world}: a device would have nothing to sample"
+            )
+        return self
+
+    def warnings(self) -> list[str]:
+        warnings = self.train.warnings()
+        if not self.reward.on_tokens() or self.algorithm.reads_token_rewards or self.algorithm.reads():
+            return warnings
+        using = ", ".join(name for name, cls in _algorithms() if cls.reads_token_rewards or cls.columns_read)
+        return [
+            *warnings,
+            f"algorithm: {name_of(self.algorithm)[1]} trains on the reward of the whole response alone; which tokens the reward "
+            f"{name_of(self.reward)[1]} is on is ignored (algorithms that use token rewards: {using})",
+        ]
+
+    def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
+        critic: dict[Key, tuple[ModelSpec, str]] = {} if self.critic is None else {("critic",): (self.critic, "scalar")}
+        return {("model",): (self.model, "lm"), **critic, **self._auxiliary_starts()}
+
+    def makes_model(self) -> MadeModel:
+        others = {
+            name: MadeModel(each.auxiliary.start(self.model), each.auxiliary.head)
+            for name, each in self.auxiliaries().items()
+        }
+        return replace(super().makes_model(), auxiliaries=others)
+
+    def estimate(self, peek: Peek) -> dict[str, Any]:
+        rollout, train, frozen = self.rollout, self.train, self.reads_reference()
+        roles = [memory.Role("actor", self.model, "lm", trained=True)]
+        if self.algorithm.uses_critic():
+            roles.append(memory.Role("critic", self.critic or self.model, "scalar", trained=True))
+        if frozen and not self.model.lora:
+            roles.append(memory.Role("reference", self.model))
+        notes = {"reference": "actor without its adapter"} if frozen and self.model.lora else {}
+        for name, made in self.makes_model().auxiliaries.items():
+            roles.append(memory.Role(name, made.start, made.head, trained=True))
+            if self.auxiliaries()[name].auxiliary.reference and made.start.lora:
+                notes[f"{name} reference"] = f"{name} without its adapter"
+            elif self.auxiliaries()[name].auxiliary.reference:
+                roles.append(memory.Role(f"{name} reference", made.start, made.head))
+        roles += [*sizes.scorers("reward_model", self.reward), *self.models_of_evaluations()]
+        drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world))
+        here = ([drawn] if rollout.engine.elsewhere() is None else []) + self.drawn_in_evaluations()
+        sampled = max(here, key=lambda shape: shape.rows * shape.tokens, default=None)
+        workload = memory.Workload(
+            roles, train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens),
+            copies=rollout.engine.copies_weights(), notes=notes,
+        )  # fmt: skip
+        engine = sizes.of_engine(rollout.engine, self.model, rollout.sampling, rollout.batch_size, train, peek)
+        return (
+            memory.estimate(workload, peek)
+            | engine
+            | self._policy_work(peek)
+            | self._calls(peek)
+            | overlaps.in_training(self, peek)
+        )
+
+    def _policy_work(self, peek: Peek) -> dict[str, Any]:
+        """Return what reward and algorithm ask of the policy in an iteration, and in how many iterations where that is
+        fixed.
+        """
+        at_once, train = self._prompts_at_once(peek.limit)
+        sampling = self.rollout.sampling
+        drawn = DrawnShape(at_once * self.rollout.per_prompt, sampling.max_prompt_tokens, sampling.max_new_tokens)
+        return sizes.policy_work(policy_work([self.reward, self.algorithm], drawn), "iteration", train.iterations)
+
+    def total_steps(self) -> int | None:
+        return self.train.iterations
+
+    def _calls(self, peek: Peek) -> dict[str, Any]:
+        """At most how many questions the reward and the evaluations ask in the whole training, in a plan.
+
+        Of a pass that is not finished the prompts with the most questions are counted, whichever come.
+        """
+        client = self.reward.asked_client()
+        if client is None and not (self.evaluate and self.evaluate.asks()):
+            return {}
+
+        def compute() -> dict[str, Any] | None:
+            self.prompts.setup(peek)
+            at_once, train = self._prompts_at_once(peek.limit)
+            prompts = list(islice(self.prompts.read(), peek.limit and max(peek.limit, at_once)))
+            per_pass = len(prompts) // at_once * at_once
+            if not per_pass:
+                raise DataError(f"an iteration takes {at_once} prompts, but there are {len(prompts)}")
+            iterations = train.iterations or train.epochs * (per_pass // at_once)
+            asked = self.evaluate.loads(iterations, peek) if self.evaluate else []
+            if client is not None:
+                bounds = [estimating.at_most(self.reward, self._to_draw(prompt), peek) for prompt in prompts]
+                if not all(bounds):
+                    return None
+                loads = [load for ((_client, load),) in bounds]
+                asked.append((client, estimating.of_passes(loads, iterations * at_once, per_pass)))
+            return estimating.estimate_bound(asked, fewer=True)
+
+        return estimating.section(compute)
+
+    def _prompts_at_once(self, limit: int | None) -> tuple[int, OnlineSettings]:
+        """Return the number of prompts of an iteration, and `train`. With `--limit` all iterations take so many
+        prompts together, or
+        as many as there are devices.
+        """
+        at_once = self.rollout.batch_size // self.rollout.per_prompt
+        if limit is None:
+            return at_once, self.train
+        at_once = max(self.train.world, min(at_once, limit))
+        return at_once, self.limited("iterations", max(1, limit // at_once))
+
+    def _to_draw(self, prompt: Sample) -> ToDraw:
+        return ToDraw(lambda: [prompt], lambda: (1, 1), ["policy"], self.rollout.per_prompt, self.rollout.sampling)
+
+    def reads_reference(self) -> bool:
+        """Return True if the algorithm, the reward or an evaluation needs log-probabilities or entropies of the
+        reference.
+        """
+        scoring = scorers(self.reward).values()
+        needs = self.algorithm.needs().union(*(part.needs() for part in scoring))
+        declared = any(part.reads_reference for part in scoring)
+        evaluated = self.evaluate is not None and self.evaluate.reads_reference()
+        return declared or evaluated or bool(needs & REFERENCE_OUTPUTS)
+
+    def run(self, run: Run) -> dict[str, Any]:
+        # 1. components and models: the policy, its critic, the frozen reference (with an adapter: the policy without it)
+        self.train.check_machine()
+        self.setup(run)
+        check_scorer(self.reward, field="reward", trains=True)
+        actor = run.model(self.model, head="lm", trainable=True)
+        critic = None
+        if self.algorithm.uses_critic():
+            critic = run.model(self.critic or self.model, head="scalar", trainable=True)
+        beside = auxiliary_models.load(self.auxiliaries(), run, self.model)
+        tokenizers = {name: each.model.tokenizer for name, each in beside.items()}
+        rollouts.check_same_tokens(
+            actor, critic=critic and critic.tokenizer, reward=self.reward.tokenizer(), **tokenizers
+        )
+        reference = None
+        if self.reads_reference() and not self.model.lora:
+            reference = run.model(self.model, head="lm")
+        for warning in self.warnings():
+            run.say(f"warning: {warning}")
+        # 2. training: `OnlineRounds.start` is one iteration, from prompts to micro-batches
+        at_once, train = self._prompts_at_once(run.limit)
+        prompts = list(islice(self.prompts.read(), run.limit and max(run.limit, at_once)))
+        cut = rollouts.cut_prompts(actor.tokenizer, prompts, self.rollout.sampling.max_prompt_tokens)
+        if cut.cut and self.rollout.drop_long_prompts:
+            prompts = [each for each, long in zip(prompts, cut.long, strict=True) if not long]
+            run.say(f"{cut.cut:,} of {cut.count:,} prompts are longer than max_prompt_tokens {cut.limit}, and left out")
+            if len(prompts) < at_once:
+                raise DataError(f"an iteration takes {at_once} prompts, and {len(prompts)} are short enough")
+        elif cut.cut:
+            run.say(cut.warning())
+        responses = at_once * self.rollout.per_prompt
+        drawer = self.rollout.engine.open(actor)
+        rounds = online.OnlineRounds(
+            models.ActorCritic(actor, critic, {name: each.model for name, each in beside.items()}),
+            self.algorithm, self.reward, prompts, train, run,
+            drawer=drawer, sampling=self.rollout.sampling, rollout_batch_size=responses,
+            per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
+            stored_rollouts=self.stored_rollouts, token_rewards=self.token_rewards, auxiliary=beside,
+            correction=self.rollout.engine.correction(), ahead=self.rollout.engine.draws_ahead(),
+        )  # fmt: skip
+        digests = [digest for prompt in prompts for digest in trained_prompts.digests(prompt.prompt)]
+        made = self.evaluations(run, actor, reference, self.trained_before(run).union(digests))
+        with drawer, rounds.draws:
+            module = self.fit(run, rounds, self.train.checkpoint_every, made)
+        for name, each in beside.items() if run.rank == 0 else ():
+            made_of = self.trained(run, module, each.model, prefix=f"auxiliary.{name}.", start=each.start)
+            models.save(made_of, run.out / sources.AUXILIARIES / name, {"auxiliary of": dump(each.declared.owner)})
+        if rounds.store is not None:
+            rounds.store.hand_on(run.out)
+        self.record_prompts(run, digests)
+        summary: dict[str, Any] = {"iterations": module.round, "responses": module.round * responses} | {
+            f"last {'response ' * (name == 'reward')}{name}": value
+            for name, value in rounds.metrics.items()
+            if name in ("reward", "kl", "tokens")
+        }
+        return summary | (made.summary() if made else {})
+
+    def temporary(self) -> Sequence[str]:
+        return (*super().temporary(), kept.FOLDER)
+
+    def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
+        """Save the policy alone."""
+        actor = self.trained(run, module, module.model.actor, prefix="actor.")
+        models.save(actor, folder, {"algorithm": dump(self.algorithm)})
+
+    def inspect(self, run: Run, count: int) -> Iterator[Any]:
+        """Responses of the policy before training, `per_prompt` to each prompt, with segments, token rewards, and the
+        advantages that the loss would weigh their tokens with if they were the iteration.
+        """
+        self.setup(run)
+        model = run.model(self.model.model_copy(update={"lora": None}))
+        needs, per_prompt = self.reward.needs() | self.algorithm.needs(), self.rollout.per_prompt
+        critic = None
+        if "values" in needs:
+            critic = run.model((self.critic or self.model).model_copy(update={"lora": None}), head="scalar")
+        drawer = self.rollout.engine.open(model)
+        lent = policies.LentPolicy(
+            model, drawer, self.rollout.sampling, seed=run.seed, name="before training",
+            micro_batch_size=self.train.micro_batch_size,
+        )  # fmt: skip
+        prompts = list(islice(self.prompts.read(), -(-count // per_prompt)))
+        with drawer, torch.no_grad(), lent.lend():
+            drawer.take(model, 0)
+            console.phase("drawing")
+            rollout = rollouts.collect(
+                model, model, prompts, self.rollout.sampling, drawer, needs, per_prompt=per_prompt,
+                seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,
+            )  # fmt: skip
+            beside = auxiliary_models.load(self.auxiliaries(), run, self.model, trainable=False)
+            rollout.columns = auxiliary_models.columns(rollout, beside, self.train.micro_batch_size)
+            note_step(self.reward, 0, self.train.iterations or self.train.epochs)
+            console.phase("scoring")
+            rewards = self.reward.scored(rollout)
+            online.check_columns(self.reward, rewards, self.algorithm)
+            scored, known, _missing = gather.drop_missing(rollout, rewards)
+            if self.token_rewards is not None and len(scored.mask):
+                known, _metrics = self.token_rewards.applied(scored, known)
+            new = critic is not None and not critic.number.trained
+            advantages = self.algorithm.advantages(scored, known) if len(scored.mask) and not new else None
+        if new:
+            run.say(
+                "advantages are not shown: they would be computed from the critic's new head, which is noise before training"
+            )
+        by_token = self.algorithm.reads_token_rewards
+        yield from previews.of_rollout(rollout, rewards, model.tokenizer, advantages=advantages, by_token=by_token)

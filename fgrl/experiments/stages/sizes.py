@@ -1,0 +1,112 @@
+"""Models and passes that several stages have in common, for `fgrl plan` (see `fgrl.training.memory`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from fgrl.base.errors import NotYet
+from fgrl.kinds import AuxiliarySettings, Engine, Metric, Peek, PolicyWork
+from fgrl.kinds.specs import ModelSpec, Sampling
+from fgrl.measuring.comparison import Compared
+from fgrl.models.shapes import Unknown
+from fgrl.registry import Settings, name_of, walk
+from fgrl.training.memory import BYTES, PassShape, Role, Workload, estimate, keys_and_values, loaded
+from fgrl.training.trainer import TrainSettings
+
+
+def drawn(sampling: Sampling, responses: int | None = None) -> PassShape:
+    """Return the responses that are drawn at the same time, at their maximum length."""
+    rows = sampling.batch_size if responses is None else min(sampling.batch_size, responses)
+    return PassShape(rows, sampling.max_prompt_tokens + sampling.max_new_tokens)
+
+
+def trained(train: TrainSettings, tokens: int, each: int = 1, *, unit_by_unit: bool = False) -> PassShape:
+    """Return a micro-batch of training, of units of `each` rows with at most `tokens` tokens; `unit_by_unit` as in
+    `OfflineAlgorithm.unit_by_unit`.
+    """
+    units = min(train.units_at_once(unit_by_unit), -(-train.batch_size // train.world))
+    return PassShape(units * each, tokens)
+
+
+def of_engine(
+    engine: Engine, model: ModelSpec, sampling: Sampling, responses: int, train: TrainSettings, peek: Peek
+) -> dict[str, Any]:
+    """Return a part of a plan: where an engine computes that is not in the process of the trainer, what it needs on each of
+    its devices, and what goes there after each update; {} for any other. responses: of one rollout.
+    """
+    place = engine.elsewhere()
+    if place is None:
+        return {}
+    trainer = range(train.world)
+    estimated: dict[str, Any] = {
+        "trainer": train.world,
+        "servers": place.copies,
+        "devices each": place.devices_each,
+        "devices": None if place.devices is None else list(place.devices),
+        "shared": [device for device in place.devices or () if device in trainer and train.accelerator != "cpu"],
+        "share": place.memory,
+        "rests": place.rests,
+        "transfer": place.transfer,
+    }
+    try:
+        actor = loaded(Role("actor", model, "lm", trained=True), peek)
+    except (Unknown, NotYet) as reason:
+        return {"engine": estimated | {"unknown": str(reason)}}
+    width = BYTES.get(place.dtype or "", BYTES[actor.dtype])
+    whole, adapter = (actor.parameters - actor.own) * width, actor.own * BYTES["float32"]
+    sends_adapter = place.sends == "adapter" and model.lora is not None
+    rows = PassShape(-(-responses // place.copies), sampling.max_prompt_tokens + sampling.max_new_tokens)
+    return {
+        "engine": estimated
+        | {
+            "weights": round((whole + sends_adapter * adapter) / place.devices_each),
+            "kv_cache": round(keys_and_values(actor, rows, width) / place.devices_each),
+            "bytes": adapter if sends_adapter else whole,
+        }
+    }
+
+
+def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> dict[str, Any]:
+    """Return a part of a plan: what components ask of the policy `per` iteration or prompt, of which there are `times`;
+    {} for nothing.
+    """
+    if work == PolicyWork():
+        return {}
+    if work is None:
+        return {"further passes": {"unknown": "a component that needs the policy has no `policy_work`"}}
+    return {"further passes": {"each": vars(work), "per": per, "times": times}}
+
+
+def scorers(name: str, component: Settings) -> Iterator[Role]:
+    """Yield the frozen models that a reward, a relevance or a metric names in its settings."""
+    owners = dict(walk(component))
+    specs = [
+        (path, value)
+        for path, value in owners.items()
+        if isinstance(value, ModelSpec) and not isinstance(owners.get(path[:-1]), AuxiliarySettings)
+    ]
+    for path, spec in specs:
+        more = "" if len(specs) == 1 else f" {'.'.join(map(str, path))}"
+        yield Role(f"{name}{more}", spec, getattr(owners.get(path[:-1], component), "head", "scalar"))
+
+
+def of_metrics(metrics: Iterable[Metric], held_out: str | None = None) -> Iterator[Role]:
+    """Yield the models that metrics name in their settings. held_out: the set whose answers are measured while a model
+    trains.
+    """
+    for metric in metrics:
+        called = metric.called if isinstance(metric, Compared) else name_of(metric)[1]
+        yield from scorers(f"metric {called}" if held_out is None else f"metric {called} on {held_out}", metric)
+
+
+def drawing(
+    models: dict[str, ModelSpec], sampling: Sampling | None, engine: Engine, peek: Peek, more: Sequence[Role] = ()
+) -> dict[str, Any]:
+    """Return the estimate of a stage that draws from models without training them; {} when it loads none."""
+    if not models or sampling is None:
+        return estimate(Workload(list(more)), peek) if more else {}
+    roles = [Role(name, spec) for name, spec in models.items()]
+    here = drawn(sampling) if engine.elsewhere() is None else None
+    workload = Workload([*roles, *more], sampled=here, copies=engine.copies_weights())
+    return estimate(workload, peek)

@@ -1,0 +1,276 @@
+"""What all clients share that keep their answers: the cache, the ledger, the limits, the progress line.
+
+1. each request gets a key: a hash of the client's kind, model and endpoint, the messages, every parameter, the schema and
+   the sample's index
+2. answers that the cache contains are taken from there; identical requests are sent once
+3. the rest is sent (`put`); each answer is in the ledger and in the cache before anything else can fail
+4. a limit, a Ctrl-C or an error stops new calls; those in flight end and are stored; then it is raised
+
+Of several processes that train together rank 0 does all of this, and hands the answers on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, PrivateAttr
+
+from fgrl.base import lazy
+from fgrl.base.errors import OverBudget, Unavailable
+from fgrl.feedback.llm import ledger, tokens
+from fgrl.feedback.llm.desk import Allowance, Books, Call, Desk
+from fgrl.feedback.llm.prices import Price, TieredPrice
+from fgrl.feedback.llm.store import FILE, CompletionStore, free
+from fgrl.kinds import Client, Run
+from fgrl.registry import File, Unkeyed
+from fgrl.types import Completion, Request
+
+if TYPE_CHECKING:
+    from fgrl.feedback.llm import endpoint_models, price_tables, together
+else:
+    endpoint_models, price_tables = (
+        lazy.load("fgrl.feedback.llm.endpoint_models"),
+        lazy.load("fgrl.feedback.llm.price_tables"),
+    )
+    together = lazy.load("fgrl.feedback.llm.together")
+
+REASONS = 3
+"""Reasons of failures that are reported; the rest is counted."""
+
+
+class Cached(Client, ABC):
+    """A client whose answers are kept. A subclass defines who is asked (`identity`), what is sent (`parameters`), and
+    how (`put`).
+
+    In a stage of several processes rank 0 looks answers up, asks, counts and stores; the other ranks get its answers. A
+    model that lives in every process (`answer_share`) answers on every rank.
+    """
+
+    collective = True
+
+    max_calls: Annotated[int | None, Unkeyed] = Field(None, ge=0)
+    """At most this many calls in a stage, over all its runs; answers from the cache are free, and refused calls (429,
+    5xx) are not counted. A hard limit: the stage stops with exit code 4. null: no limit.
+    """
+    budget_usd: Annotated[float | None, Unkeyed] = Field(None, ge=0)
+    """At most this many USD in a stage, over all its runs. A call starts only if the most that it and the calls in
+    flight can cost still fits; else the stage stops with exit code 4. null: no limit.
+    """
+    prices: Annotated[Annotated[str, File] | Price | None, Unkeyed] = None
+    """What the model costs: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of
+    such prices by model. null: the provider's list price (package genai-prices). {prompt: 0, completion: 0}:
+    self-hosted, free.
+    """
+
+    _books: Books | None = PrivateAttr(None)
+    """On rank 0: other ranks neither read nor write answers and money."""
+    _since_start: Counter[str] = PrivateAttr(default_factory=Counter)
+    """`cached` answers and `failed` requests, on rank 0."""
+    _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _share: Callable[[list[Any]], list[Any]] | None = PrivateAttr(None)
+
+    # -- what a subclass defines ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Who is asked: "client" (its kind), "model" and "endpoint", JSON-ready, without secrets."""
+
+    @abstractmethod
+    def parameters(self, request: Request) -> dict[str, Any]:
+        """Every parameter that can change the answer to the request, JSON-ready; "max_tokens" bounds what it can
+        cost.
+        """
+
+    @abstractmethod
+    def put(self, calls: Sequence[Call], desk: Desk) -> None:
+        """Ask, on rank 0. For each call: `desk.may_start(call)`; then report how it ended (`desk.answer`, `desk.fail`,
+        ...).
+
+        Returns early when `desk.closing`; what has no outcome then is left for another run. Work that all ranks are to
+        do goes through `share`.
+        """
+
+    def answer_share(self, work: list[Any]) -> list[Any]:
+        """Do this rank's part of the work that `put` shares out, on every rank."""
+        raise NotImplementedError(f"{type(self).__name__} is asked by rank 0 alone")
+
+    # -- what it inherits -----------------------------------------------------------------------------------------------
+
+    def check_machine(self) -> None:
+        if self.budget_usd is not None and self.tariff() is None:
+            model = self.identity()["model"]
+            raise Unavailable(
+                f"budget_usd is set, but the price of {model} at {self.identity()['endpoint']} is unknown: write "
+                "`prices: {prompt: USD, completion: USD}` (per million tokens) beside it, name a file of prices there, "
+                "or limit `max_calls` instead"
+            )
+
+    def setup(self, run: Run) -> None:
+        self.check_machine()
+        self._run = run
+        if run.rank == 0:
+            store = CompletionStore(run.cache / FILE)
+            name = " ".join(map(str, self.identity().values()))
+            self._books = Books(run, store, ledger.open_at(run.dir), name, self.tariff())
+            self._counts = self._counted(self._books)
+
+    def tariff(self) -> Price | TieredPrice | None:
+        """Return the price of a call; None: unknown."""
+        if isinstance(self.prices, Price):
+            return self.prices
+        identity = self.identity()
+        return price_tables.find(str(identity["model"]), str(identity["endpoint"]), self.prices)
+
+    def price(self) -> tuple[float, float] | None:
+        tariff = self.tariff()
+        return None if tariff is None else (tariff.prompt, tariff.completion)
+
+    def context_length(self) -> int | None:
+        """Return how many tokens a prompt and its answer may have together; None when it is not known."""
+        identity = self.identity()
+        return endpoint_models.context_length(str(identity["model"]), str(identity["endpoint"]))
+
+    def warning(self, today: date) -> str | None:
+        """Return what a plan warns about, such as a model that is no longer offered; None without a warning."""
+        identity = self.identity()
+        return endpoint_models.warning(str(identity["model"]), str(identity["endpoint"]), today)
+
+    def question(self, request: Request) -> str:
+        """Everything that can change the answer, as canonical JSON: what the cache's key is a hash of."""
+        whole = {
+            **self.identity(),
+            "version": self.version,
+            "messages": [[message.role, message.content] for message in request.messages],
+            "parameters": self.parameters(request),
+            "schema": request.json_schema,
+            "sample": request.sample,
+        }
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+    def key(self, request: Request) -> str:
+        """Return the cache key of the answer to a request: sha256, in hex."""
+        return hashlib.sha256(self.question(request).encode()).hexdigest()
+
+    def reject(self, request: Request, reason: str) -> None:
+        if self._books is not None:
+            self._books.ledger.fail(self._books.name, self.key(request), request.about, reason)
+
+    def counts(self) -> dict[str, Any]:
+        """Return what this stage took so far, for its summary: calls and money over all its runs, the rest since it
+        started. The same on every rank, as of the last `complete`.
+        """
+        self._check_setup()
+        return dict(self._counts if self._books is None else self._counted(self._books))
+
+    def _counted(self, books: Books) -> dict[str, Any]:
+        totals = books.totals
+        return {
+            "calls": totals.calls,
+            "prompt_tokens": totals.prompt_tokens,
+            "completion_tokens": totals.completion_tokens,
+            "usd": "unknown" if totals.unknown else round(totals.usd, 6),
+            "cached": self._since_start["cached"],
+            "failed": self._since_start["failed"],
+        }
+
+    def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """See `Client`. In a stage of several processes every rank has to make the same calls in the same order, and
+        gets the same answers; `RuntimeError` on all of them when they ask for different things.
+        """
+        self._check_setup()
+        if self._run.rank > 0 and together.ranks() == 1:
+            raise RuntimeError(
+                f"rank {self._run.rank} asks a model before the processes of its stage are connected: ask later, when the "
+                "training has started, or on rank 0 alone"
+            )
+        together.same_requests(requests)
+
+        def direct(share: together.Share[Any, Any]) -> tuple[list[Completion], dict[str, Any]]:
+            self._share = share
+            assert self._books is not None
+            return self._completed(self._books, requests), self._counted(self._books)
+
+        answers, self._counts = together.lead(direct, self.answer_share)
+        return answers
+
+    def share(self, work: list[Any]) -> list[Any]:
+        """Results of work that is split over all ranks (`answer_share`), in order; to be called from `put`."""
+        return (self._share or self.answer_share)(work)
+
+    def _completed(self, books: Books, requests: Sequence[Request]) -> list[Completion]:
+        calls = [self._call(request, books.tariff) for request in requests]
+        distinct = {call.key: call for call in calls}
+        known = books.store.get(list(distinct))
+        missing = [call for call in distinct.values() if call.key not in known]
+        self._since_start["cached"] += len(known)
+        new = self._asked(books, missing, cached=len(known)) if missing else {}
+        paid: set[str] = set()
+        answers: list[Completion] = []
+        for call in calls:
+            answer = known.get(call.key) or new[call.key]
+            answers.append(free(answer) if call.key in paid and answer.error is None else answer)
+            paid.add(call.key)
+        return answers
+
+    def _asked(self, books: Books, missing: list[Call], *, cached: int) -> dict[str, Completion]:
+        """Outcomes of new calls, by key."""
+        allowance = Allowance(books.totals, self.max_calls, self.budget_usd)
+        with books.run.progress(f"asking {self.identity()['model']}", cached + len(missing), cached) as ticker:
+            desk = Desk(missing, cached, books, allowance, ticker)
+            try:
+                self.put(missing, desk)
+            finally:
+                self._since_start["failed"] += desk.failed
+                desk.tick()
+        if desk.failed:
+            books.run.say(self._why(desk))
+        if desk.problem is not None:
+            raise desk.problem
+        if desk.interrupted:
+            books.run.stop_if_interrupted()
+            raise KeyboardInterrupt
+        if desk.over:
+            raise OverBudget(self._over(desk))
+        return desk.outcomes
+
+    def _why(self, desk: Desk) -> str:
+        """How many requests failed, and the most frequent reasons."""
+        reasons = [f"{count:,} x {reason}" for reason, count in desk.reasons.most_common(REASONS)]
+        more = len(desk.reasons) - len(reasons)
+        reasons += [f"and {more:,} other reasons"] if more else []
+        return (
+            f"{desk.failed:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} got no answer: "
+            f"{'; '.join(reasons)} (each is in {desk.books.ledger.path.with_name(ledger.FAILED)})"
+        )
+
+    def _over(self, desk: Desk) -> str:
+        totals = desk.books.totals
+        left = len(desk.calls) - len(desk.outcomes)
+        limit = desk.allowance.which()
+        money = "unknown cost" if desk.books.tariff is None else f"{totals.usd:.6g} USD"
+        if limit == "max_calls":
+            reached = f"{totals.calls:,} of {self.max_calls:,} calls are made ({money})"
+        else:
+            reached = f"{totals.usd:.6g} of {self.budget_usd:.6g} USD are spent in {totals.calls:,} calls, and the next one may cost up to {desk.refused_at:.6g}"
+        return (
+            f"{reached}; {left:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} are still to ask. "
+            f"Every answer is kept: raise {limit} of the client and run the same command, and only what is missing is asked"
+        )
+
+    def _call(self, request: Request, tariff: Price | TieredPrice | None) -> Call:
+        question = self.question(request)
+        longest = self.parameters(request).get("max_tokens")
+        at_most = None
+        if tariff is not None and longest is not None:
+            at_most = tariff.at_most(tokens.at_most(request), longest)
+        return Call(hashlib.sha256(question.encode()).hexdigest(), question, request, at_most)
+
+    def _check_setup(self) -> None:
+        if self._run is None:
+            raise RuntimeError(f"{type(self).__name__}: call setup(run) before complete()")

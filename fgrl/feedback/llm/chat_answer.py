@@ -1,0 +1,84 @@
+"""A chat completion as an endpoint sends it, turned into a `Completion`. Nothing in it is trusted to have the right
+type.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pydantic import ValidationError
+
+from fgrl.base.sanitizing import Scrubber
+from fgrl.base.visible import without_lone_surrogates
+from fgrl.feedback.llm.prices import Price, TieredPrice
+from fgrl.types import Completion, Usage
+
+MOST_TOKENS = 10**9
+"""A larger number of tokens of one call is none."""
+
+
+def read(body: dict[str, Any], usage: Usage, model: str, scrub: Scrubber) -> Completion:
+    """Return an answer without text is an error, unless its `finish_reason` explains it; so is one of an unexpected
+    form.
+    """
+    choice = body["choices"][0]
+    message, finish = choice["message"], choice.get("finish_reason")
+    text = _text(message.get("content"))
+    if not text and message.get("refusal"):
+        text, finish = _text(message["refusal"]), "refusal"
+    if not text.strip() and finish not in ("length", "content_filter"):
+        return Completion(error=f"{model}: the answer is empty", usage=usage)
+    finish = without_lone_surrogates(finish) if isinstance(finish, str) else finish
+    try:
+        return Completion(text=scrub.own(text), finish=finish, usage=usage, logprobs=_first_token(choice))
+    except ValidationError as error:
+        reason = f"{model}: the answer has not the form of a chat completion ({error!r})"
+        return Completion(error=scrub.line(reason), usage=usage)
+
+
+def _text(content: object) -> str:
+    """Return the text of a message, which may come in parts; those that are no text (an image, thoughts) are left
+    out.
+    """
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return without_lone_surrogates("".join(text for text in texts if isinstance(text, str)))
+
+
+def read_usage(body: dict[str, Any], tariff: Price | TieredPrice | None) -> Usage:
+    """Tokens as the endpoint reports them, with their price; without both counts the price is unknown, unless it
+    is 0.
+    """
+    reported = body.get("usage")
+    reported = reported if isinstance(reported, dict) else {}
+    prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
+    if prompt is None or completion is None:
+        free = tariff is not None and tariff.prompt == tariff.completion == 0
+        return Usage(usd=0.0 if free else None)
+    details = reported.get("prompt_tokens_details")
+    details = details if isinstance(details, dict) else {}
+    cached, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
+    usd = None if tariff is None else tariff.of(prompt, completion, cached or 0, written or 0)
+    return Usage(prompt_tokens=prompt, completion_tokens=completion, usd=usd)
+
+
+def _count(counts: dict[str, Any], name: str) -> int | None:
+    value = counts.get(name)
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+
+
+def _first_token(choice: dict[str, Any]) -> dict[str, float] | None:
+    """Log-probabilities (nats) of the most probable first tokens, where the endpoint gives them in the form of
+    OpenAI.
+    """
+    try:
+        alternatives = choice["logprobs"]["content"][0]["top_logprobs"]
+        known = [(without_lone_surrogates(item["token"]), float(item["logprob"])) for item in alternatives]
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+        return None
+    logprobs: dict[str, float] = {}
+    for token, logprob in known:
+        if -math.inf < logprob <= 0:
+            logprobs.setdefault(token, logprob)
+    return logprobs or None

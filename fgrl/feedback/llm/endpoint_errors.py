@@ -1,0 +1,93 @@
+"""What an error of an endpoint means, and how it is reported: one request fails, or all of them would
+(`Unavailable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fgrl.base import lazy
+from fgrl.base.errors import Unavailable
+from fgrl.base.sanitizing import Scrubber
+
+if TYPE_CHECKING:
+    import openai
+
+attempts = lazy.load("fgrl.feedback.llm.attempts")
+
+LONGEST_PAUSE = 120.0
+"""Seconds that the openai library waits at most when an endpoint asks for a pause; after a longer one it does not try
+again.
+"""
+
+
+@dataclass(frozen=True)
+class EndpointErrors:
+    """Explains the errors of one endpoint."""
+
+    address: str
+    model: str
+    key_variable: str | None
+    """Name of the environment variable that holds the key; None: no key is sent."""
+    scrub: Scrubber
+
+    def status(self, error: openai.APIStatusError, *, reached: bool) -> str:
+        """Why a request failed with an HTTP status, after all retries. `reached`: the endpoint has answered before.
+
+        Raises `Unavailable` if every other request would fail as well: wrong key, unknown model, used-up quota, long
+        pause.
+        """
+        status, reply = error.status_code, self.message(error)
+        if status == 401 or (status == 403 and not reached):
+            refused = (
+                f"refuses the key in {self.key_variable}" if self.key_variable else "takes no request without a key"
+            )
+            raise Unavailable(
+                f"{self.address} {refused} (HTTP {status}: {reply}): set `api_key_env` to the variable with the right key"
+            ) from None
+        if 300 <= status < 400 and not reached:
+            raise Unavailable(
+                f"{self.address} sends requests on to {reply} (HTTP {status}), and fgrl does not follow: the key and the prompts would go "
+                "there. If that address is right, write it as `base_url`"
+            ) from None
+        if status == 404:
+            raise Unavailable(
+                f"{self.address} has no model {self.model} (HTTP 404: {reply}): check `model` and `base_url`"
+            ) from None
+        if status == 402 or (status == 429 and error.code == "insufficient_quota"):
+            raise Unavailable(
+                f"{self.address}: the account's quota is used up (HTTP {status}: {reply}); answers so far are kept"
+            ) from None
+        if status == 429 and (pause := requested_pause(error.response.headers)) > LONGEST_PAUSE:
+            raise Unavailable(
+                f"{self.address} asks for a pause of {pause:,.0f} s (HTTP 429: {reply}): run the same command after it; answers so "
+                "far are kept, and only what is missing is asked"
+            ) from None
+        return f"HTTP {status}: {reply}"
+
+    def connection(self, error: openai.APIConnectionError, *, reached: bool) -> str:
+        """Why a request got no answer, after all retries. Raises `Unavailable` if the server cannot be reached."""
+        cause = error.__cause__
+        reason = self.scrub.line(str(error) if cause is None else f"{type(cause).__name__}: {cause}")
+        if not isinstance(cause, attempts.NEVER_SENT):
+            return f"no answer: {reason}"
+        advice = "is the server running, is `base_url` right?"
+        if reached:
+            advice = "it did before; answers so far are kept: start it and run the same command, and only what is missing is asked"
+        raise Unavailable(f"no answer from {self.address} ({reason}): {advice}") from None
+
+    def message(self, error: openai.APIStatusError) -> str:
+        """Return the endpoint's own message, on one line and without secrets."""
+        return self.scrub.line(error.body["message"] if isinstance(error.body, dict) else error.message)
+
+
+def requested_pause(headers: Mapping[str, str]) -> float:
+    """Seconds that an endpoint asks to wait; 0 without a number."""
+    for name, per_second in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            return float(headers[name]) / per_second
+        except (KeyError, ValueError):
+            continue
+    return 0.0

@@ -1,0 +1,151 @@
+"""Questions of all processes of a distributed stage.
+
+Every function here is a collective operation: all ranks have to call it, in the same order, also with nothing to ask.
+Where they arrive with different questions all of them get a `RuntimeError`; a rank that has ended closes its
+connection, which is an error in the others; one that never arrives is found by the time limit of the process group.
+What is exchanged is pickled between our own processes. In a single process nothing is exchanged, and torch is not
+loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from fgrl.base import lazy
+from fgrl.kinds import Client
+from fgrl.types import Completion, Request
+
+distributed = lazy.load("torch.distributed")
+
+T = TypeVar("T")
+V = TypeVar("V")
+W = TypeVar("W")
+R = TypeVar("R")
+
+Share = Callable[[list[W]], list[R]]
+"""Work to results, in order."""
+
+
+def ranks() -> int:
+    """How many processes ask together."""
+    return distributed.get_world_size() if _connected() else 1
+
+
+def rank() -> int:
+    """Return the number of this process, from 0."""
+    return distributed.get_rank() if _connected() else 0
+
+
+def everybody(items: Sequence[T]) -> list[T]:
+    """Return the items of all ranks, in the order of the ranks."""
+    return [item for part in _gathered(list(items)) for item in part]
+
+
+def same_requests(requests: Sequence[Request]) -> None:
+    """Raise `RuntimeError` on every rank when they do not all ask the same."""
+    if ranks() == 1:
+        return
+    digest = hashlib.sha256("\n".join(request.model_dump_json() for request in requests).encode()).hexdigest()
+    arrived = _gathered((len(requests), digest))
+    if len(set(arrived)) > 1:
+        counts = ", ".join(f"{count:,} on rank {number}" for number, (count, _digest) in enumerate(arrived))
+        raise RuntimeError(
+            f"the processes of this stage ask a model different questions (requests: {counts}). Every rank has to make the "
+            "same calls in the same order: collect what each rank wants to ask with `fgrl.feedback.llm.together.everybody` first"
+        )
+
+
+def complete(client: Client, requests: Sequence[Request]) -> list[Completion]:
+    """`client.complete(requests)` on every rank, all with the same requests. A client that is not `collective` is
+    called by rank 0 alone.
+    """
+    if client.collective or ranks() == 1:
+        return client.complete(requests)
+    return lead(lambda share: client.complete(requests), _no_help)
+
+
+def lead(direct: Callable[[Share[W, R]], V], answer: Share[W, R]) -> V:
+    """Return on every rank what `direct` returns on rank 0.
+
+    `direct` gets a function that shares work out: it is split over the ranks, each rank does its part with `answer`,
+    and the results come back in order. An exception, of rank 0 or of another one's `answer`, is raised on every rank.
+    """
+    if ranks() == 1:
+        return direct(answer)
+    if rank() == 0:
+        outcome = _attempt(lambda: direct(lambda work: _shared_out(work, answer)))
+        _broadcast(outcome)
+        return outcome.get()
+    while isinstance(order := _broadcast(None), _Work):
+        _gathered(_attempt(partial(answer, order.part())))
+    return order.get()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What rank 0 shares out."""
+
+    items: list[Any]
+
+    def part(self) -> list[Any]:
+        """Of this rank: parts are neighbours, and differ by one in size at most."""
+        first, last = (len(self.items) * number // ranks() for number in (rank(), rank() + 1))
+        return self.items[first:last]
+
+
+@dataclass(frozen=True)
+class _Outcome(Generic[V]):
+    """A value, or the exception that there is instead."""
+
+    value: V | None = None
+    problem: BaseException | None = None
+
+    def get(self) -> V:
+        if self.problem is not None:
+            raise self.problem
+        return self.value  # type: ignore[return-value]
+
+
+def _attempt(work: Callable[[], V]) -> _Outcome[V]:
+    try:
+        return _Outcome(work())
+    except (Exception, KeyboardInterrupt) as problem:
+        return _Outcome(problem=problem)
+
+
+def _shared_out(items: list[W], answer: Share[W, R]) -> list[R]:
+    """On rank 0, while the others wait for work."""
+    work = _Work(list(items))
+    _broadcast(work)
+    parts = _gathered(_attempt(lambda: answer(work.part())))
+    return [result for part in parts for result in part.get()]
+
+
+def _no_help(work: list[Any]) -> list[Any]:
+    raise RuntimeError("only rank 0 asks this client")
+
+
+def _connected() -> bool:
+    loaded = "torch.distributed" in sys.modules  # whoever connected processes has loaded it
+    return loaded and distributed.is_available() and distributed.is_initialized()
+
+
+def _gathered(item: T) -> list[T]:
+    """Of every rank."""
+    if ranks() == 1:
+        return [item]
+    parts: list[Any] = [None] * ranks()
+    distributed.all_gather_object(parts, item)
+    return parts
+
+
+def _broadcast(item: Any) -> Any:
+    """Rank 0's item, on every rank."""
+    box = [item]
+    distributed.broadcast_object_list(box)
+    return box[0]

@@ -1,0 +1,26 @@
+"""Functions of the user, named in a recipe as `rewards.py:score`: found, loaded, called, and their return values
+checked.
+
+file `FunctionFile` marks the field of a recipe; mistakes inside the file are reported when the recipe is checked
+loading the file as a module, with the files beside it that it imports signatures what a function takes, and what its
+return annotation promises calling `Caller`: keyword arguments as TRL passes them, several functions, async functions
+returned return values as numbers, or what is wrong with them reporting `UserCodeError`s of at most five lines, also for
+components of imported files
+"""
+
+from fgrl.kinds.functions.calling import Caller, Form, Texts, TrainerState
+from fgrl.kinds.functions.components import (
+    checked_advantages,
+    checked_credit,
+    checked_loss,
+    checked_measured,
+    checked_rewards,
+    checked_starts,
+    checked_state,
+    nothing_scored,
+    own_code,
+    written_at,
+)
+from fgrl.kinds.functions.file import FunctionFile, key_of
+from fgrl.kinds.functions.reporting import as_user_error
+from fgrl.kinds.functions.returned import Returned, boundaries

@@ -1,0 +1,343 @@
+"""Calling users' functions with the keyword arguments that TRL passes to reward functions.
+
+| argument | what it is |
+|---|---|
+| prompts | a text, or a list of messages `{"role": ..., "content": ...}`, as the data have it |
+| completions | a text, or a list of one message where the prompt is a list of messages |
+| completion_ids | token ids, the end-of-sequence token counted |
+| trainer_state | `global_step` and `max_steps` of the training |
+| log_metric(name, value), log_extra(column, values) | a number for the log; a value for each completion |
+| every column that the reader keeps, `reference`, `rubric`, `id` | a list; None where a row does not have it |
+
+and, beyond TRL, `completion_tokens` (the text of each token) and `completion_offsets` (the characters that each
+covers). All are lists with one item per completion. A function gets what its signature takes, so it may leave out
+`**kwargs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from fgrl.base import lazy
+from fgrl.base.errors import FAILED, DataError, FgrlError, UserCodeError
+from fgrl.kinds.functions import file as files
+from fgrl.kinds.functions import returned
+from fgrl.kinds.functions.reporting import raised, report
+from fgrl.kinds.functions.returned import Returned
+from fgrl.kinds.functions.signatures import IN_WORDS, Function, Returns
+from fgrl.registry.explaining import nearby
+from fgrl.registry.problems import nearest
+from fgrl.registry.shielding import shielded
+from fgrl.types import Sample
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = lazy.load("asyncio")
+
+Form = Literal["as_prompt", "text", "messages"]
+"""Completions as TRL has them (messages where the prompt is a list of messages, else texts), always texts, or always
+messages.
+"""
+OF_TEXTS = ("prompts", "completions")
+OF_TOKENS = ("completion_ids", "completion_tokens", "completion_offsets")
+OF_LOGS = ("log_extra", "log_metric")
+STATE = "trainer_state"
+GIVEN = (*OF_TEXTS, *OF_TOKENS, *OF_LOGS, STATE)
+"""The names of arguments that are no columns."""
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """Progress of the training, under the names of `transformers.TrainerState`."""
+
+    global_step: int
+    """Optimizer steps taken."""
+    max_steps: int
+    """Optimizer steps of the whole training."""
+
+
+@dataclass
+class Texts:
+    """N responses to prompts, as functions see them."""
+
+    samples: Sequence[Sample]
+    """The prompts."""
+    texts: Sequence[str]
+    ids: Sequence[Sequence[int]] | None = None
+    """[N][T] token ids; None: not known."""
+    offsets: Sequence[Sequence[tuple[int, int]]] | None = None
+    """[N][T] characters of the text that each token covers; None: not known."""
+    state: TrainerState | None = None
+    """None: nothing is being trained."""
+    logs: bool = False
+    """True if there is a log for `log_metric` and `log_extra`."""
+    metrics: dict[str, list[float]] = field(default_factory=dict)
+    """Values that `log_metric` was called with."""
+    extras: dict[str, list[Any]] = field(default_factory=dict)
+    """[N] what `log_extra` was called with."""
+
+    def arguments(self, form: Form) -> dict[str, Any]:
+        """Every keyword argument that is known, by name."""
+        chats = [_chats(sample, form) for sample in self.samples]
+        known: dict[str, Any] = {
+            "prompts": [_prompt(sample, form) for sample in self.samples],
+            "completions": [
+                [{"role": "assistant", "content": text}] if chat else text
+                for chat, text in zip(chats, self.texts, strict=True)
+            ],
+        }
+        if self.ids is not None:
+            known["completion_ids"] = [list(own) for own in self.ids]
+        if self.offsets is not None:
+            known["completion_offsets"] = [list(own) for own in self.offsets]
+            known["completion_tokens"] = [
+                [text[start:end] for start, end in own] for text, own in zip(self.texts, self.offsets, strict=True)
+            ]
+        if self.state is not None:
+            known["trainer_state"] = self.state
+        if self.logs:
+            known |= {"log_metric": self._log_metric, "log_extra": self._log_extra}
+        return columns(self.samples) | known
+
+    def _log_metric(self, name: str, value: float) -> None:
+        self.metrics.setdefault(str(name), []).append(float(value))
+
+    def _log_extra(self, column: str, values: list[Any]) -> None:
+        if len(values) != len(self.texts):
+            raise ValueError(f"log_extra({column!r}): {len(values)} values for {len(self.texts)} completions")
+        plain = [value.tolist() if hasattr(value, "tolist") else value for value in values]
+        for place, value in enumerate(plain):
+            try:
+                json.dumps([column, value], ensure_ascii=False, allow_nan=False).encode()
+            except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate, too
+                raise ValueError(
+                    f"log_extra({column!r}): the value for completion {place}, {returned.shape(value)}, cannot be JSON: {error}"
+                ) from None
+        self.extras[str(column)] = plain
+
+
+def columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
+    """Return the columns of the data by name, each with one item per sample; None where a sample does not have it.
+
+    Raises `DataError` for a column with the name of another argument.
+    """
+    names = dict.fromkeys(name for sample in samples for name in sample.meta)
+    taken = next((name for name in names if name in GIVEN), None)
+    if taken is not None:
+        raise DataError(
+            f"the data has a column {taken!r}, and functions have an argument of this name: give the column another name"
+        )
+    known: dict[str, list[Any]] = {"id": [sample.id for sample in samples]}
+    if any(sample.reference is not None for sample in samples):
+        known["reference"] = [sample.reference for sample in samples]
+    if any(sample.rubric for sample in samples):
+        known["rubric"] = [[criterion.model_dump() for criterion in sample.rubric] for sample in samples]
+    return known | {name: [copy.deepcopy(sample.meta.get(name)) for sample in samples] for name in names}
+
+
+class Caller:
+    """Functions of the user and what they are given beside the responses."""
+
+    def __init__(
+        self, paths: Sequence[str], *, allowed: Collection[Returns], arguments: Mapping[str, Any], form: Form
+    ) -> None:
+        """paths: `/.../rewards.py:score`. allowed: what the functions may return. arguments: more keyword arguments,
+        for the functions that take them. Raises ValueError when the functions do not fit.
+        """
+        self.paths, self.allowed, self.given, self.form = paths, allowed, arguments, form
+        self._loaded: list[Function] | None = None
+        self.looked = [files.look(path) for path in paths]
+        """The functions, for their signatures alone."""
+        self.kinds = [self._kind(function) for function in self.looked]
+        for name in arguments:
+            if name in GIVEN:
+                raise ValueError(f"arguments: {name!r} is an argument that the functions get anyway")
+            if not any(function.takes(name) for function in self.looked):
+                raise ValueError(f"arguments: no function takes {name!r}: add it to the parameters")
+
+    def functions(self) -> list[Function]:
+        """Return the functions, of files that were executed for this object alone: nothing is remembered from other
+        stages.
+        """
+        if self._loaded is None:
+            self._loaded = files.load(self.paths)
+        return self._loaded
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the functions in logs: their own names, with the file's where two are the same."""
+        names = [function.name for function in self.looked]
+        return [
+            name if names.count(name) == 1 else f"{function.file.stem}.{name}"
+            for name, function in zip(names, self.looked, strict=True)
+        ]
+
+    def needs_offsets(self) -> bool:
+        """Return True if a function returns spans, or asks for the text or the characters of tokens."""
+        asked = ("completion_tokens", "completion_offsets")
+        return "spans" in self.kinds or any(name in function.parameters for function in self.looked for name in asked)
+
+    def check_arguments(self, samples: Sequence[Sample], available: Collection[str]) -> None:
+        """Raise `UserCodeError` when a function requires an argument that there is not. available: of `GIVEN`, what
+        there is here beside the prompts and their columns.
+        """
+        own = list(columns(samples))
+        for function in self.looked:
+            for name in function.requires():
+                if name not in (*own, *available, *self.given):
+                    raise self._without(function, name, own, available)
+
+    def call(self, texts: Texts) -> list[Returned]:
+        """Return the checked results of each function for these responses. Raises `UserCodeError`."""
+        lengths = [len(own) for own in (texts.ids if texts.ids is not None else texts.offsets or ())]
+        return [
+            returned.checked(function, kind, value, texts.texts, lengths)
+            for function, kind, value in zip(self.functions(), self.kinds, self.values(texts), strict=True)
+        ]
+
+    def values(self, texts: Texts) -> list[Any]:
+        """Return the results of each function for these responses. Raises `UserCodeError` for what it raises."""
+        known = texts.arguments(self.form)
+        self.check_arguments(texts.samples, [name for name in known if name in GIVEN])
+        return self._values(texts)
+
+    def _kind(self, function: Function) -> Returns:
+        kind = function.kind()
+        if kind is None or kind not in self.allowed:
+            wanted = " or ".join(IN_WORDS[allowed] for allowed in IN_WORDS if allowed in self.allowed)
+            text = getattr(function.returns, "__name__", None) if isinstance(function.returns, type) else None
+            raise ValueError(
+                f"{nearby(function.file)}:{function.line}: {function.name} is annotated with -> {text or function.returns}; wants {wanted}"
+            )
+        return kind
+
+    def _values(self, texts: Texts) -> list[Any]:
+        """Return values, not yet checked; async functions wait together, as in TRL."""
+        values: dict[int, Any] = {}
+        waiting: dict[int, Any] = {}
+        for place, function in enumerate(self.functions()):
+            # copies: each function may change what it gets
+            known = texts.arguments(self.form) | copy.deepcopy(dict(self.given))
+            how, hint = f"called with {len(texts.texts)} completions", self.hint(known)
+            own = {name: value for name, value in known.items() if function.takes(name)}
+            if function.is_async:
+                waiting[place] = self._awaited(function, own, how, hint)
+                continue
+            with running(function), reported(function, how, hint):
+                values[place] = returned.collected(function.call(**own))
+        if waiting:
+            with contextlib.ExitStack() as stack:
+                for place in waiting:
+                    stack.enter_context(running(self.functions()[place]))
+                values |= dict(zip(waiting, together(list(waiting.values())), strict=True))
+        return [values[place] for place in range(len(self.paths))]
+
+    async def _awaited(self, function: Function, own: Mapping[str, Any], how: str, hint: str) -> Any:
+        with reported(function, how, hint):
+            return returned.collected(await function.call(**own))
+
+    def hint(self, known: Mapping[str, Any]) -> str:
+        """Describe the arguments, for reports."""
+        chats = isinstance(next(iter(known["completions"]), ""), list)
+        form = 'lists of one message, completion[0]["content"]' if chats else "texts"
+        other = "text" if chats else "messages"
+        return f"completions are {form} here (the field `completions: {other}` of the recipe changes that)"
+
+    def _without(
+        self, function: Function, name: str, known: Sequence[str], available: Collection[str]
+    ) -> UserCodeError:
+        near = nearest(name, [*known, *available])
+        what = f"{function.name} needs the argument {name!r}, and there is no such column"
+        if name in GIVEN:
+            what = f"{function.name} needs the argument {name!r}, which is not known here"
+        guess = f'did you mean "{near}"? ' if near else ""
+        if not near and not set(GIVEN) & set(function.parameters):
+            guess = "the answers are in `completions`; else "
+        if name in GIVEN:
+            step = f"give it a default: {name}=None"
+        else:
+            step = f"{guess}name it under `columns: {{meta: [{name}]}}` of the reader, under `arguments`, or give it a default"
+        return UserCodeError(report(function.file, function.line, what, f"the columns are: {', '.join(known)}", step))
+
+
+@contextmanager
+def running(function: Function) -> Iterator[None]:
+    """While a function runs: the files beside its own can be imported, and what it changes in the process is
+    restored.
+    """
+    with function.code.importable(), shielded(function.place):
+        yield
+
+
+@contextmanager
+def reported(function: Function, how: str, hint: str) -> Iterator[None]:
+    """Turn an exception of the function into a `UserCodeError`. hint: about the form of its arguments."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | GeneratorExit) or (
+            isinstance(error, FgrlError) and error.exit_code != FAILED
+        ):
+            raise
+        if isinstance(error, asyncio.CancelledError) and function.is_async and _is_cancelled():
+            raise  # another function has failed
+        note = hint if isinstance(error, TypeError | AttributeError | KeyError) else ""
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            note = "the memory was full while this function ran: let it score fewer completions at a time"
+        raise raised(error, function.name, note, how, at=(function.file, function.line)) from error
+
+
+def _is_cancelled() -> bool:
+    """Return True if the task that runs was cancelled from outside of it."""
+    task = asyncio.current_task()
+    return task is not None and bool(task.cancelling())
+
+
+def together(coroutines: Sequence[Any]) -> list[Any]:
+    """Return the results of coroutines that wait at the same time. Works inside a running event loop (a notebook),
+    too.
+    """
+
+    async def gather() -> list[Any]:
+        return await asyncio.gather(*coroutines)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(gather())
+    return _in_thread(lambda: asyncio.run(gather()))
+
+
+def _in_thread(work: Callable[[], list[Any]]) -> list[Any]:
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.extend((work(), None))
+        except BaseException as error:  # raised again below, in the thread that waits
+            outcome.extend(([], error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]
+
+
+def _chats(sample: Sample, form: Form) -> bool:
+    return form == "messages" or (form == "as_prompt" and not isinstance(sample.prompt, str))
+
+
+def _prompt(sample: Sample, form: Form) -> Any:
+    if isinstance(sample.prompt, str):
+        return [{"role": "user", "content": sample.prompt}] if form == "messages" else sample.prompt
+    return [{"role": turn.role, "content": turn.content} for turn in sample.prompt]

@@ -1,0 +1,177 @@
+"""One model's answers, scored by the reference and the rewards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fgrl import rollouts
+from fgrl.base import seeds, stops
+from fgrl.base.errors import DataError
+from fgrl.kinds import Drawer, Reward
+from fgrl.kinds.specs import Sampling
+from fgrl.measuring.answer import Answer, FollowUp, read_answers, write_answers
+from fgrl.measuring.attributing import as_rollout, attributions
+from fgrl.measuring.given import follow_ups, prompt_alone
+from fgrl.measuring.held_out import HeldOut
+from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
+from fgrl.rollouts.policies import LentPolicy
+from fgrl.types import DrawnResponse, Message, Rewards, Rollout, Sample
+
+
+@torch.no_grad()
+def answers(
+    asked: HeldOut, name: str, model: Any, reference: Any, prompts: Sequence[Sample], run: Any, *, sampling: Sampling,
+    rewards: Mapping[str, Reward], seed: int, first: int = 0, without_adapter: bool = False, fingerprint: str | None = None,
+    parts: Path | None = None,
+) -> list[Answer]:  # fmt: skip
+    """`asked.per_prompt` answers to every prompt, in the prompts' order.
+
+    Log-probabilities are nats per response; the KL is the exact KL(model || reference) of each visited next-token
+    distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens. All of them
+    are taken at temperature 1, whatever the answers were drawn at: they are about the models, not about the sampling.
+    With `sampling.min_new_tokens` the end tokens have probability 0 before the bound, in both models: there the answers
+    cannot visit what follows an end. They and the rewards are of the first answer; a prompt's follow-ups are asked
+    after the model's own answers.
+
+    first: the number of the first prompt among all prompts, where a process answers a part of them: which random stream
+    an answer is drawn from depends on its prompt's number. without_adapter: where there is no `reference`, it is the
+    model with its adapter switched off. fingerprint: identifies the model's weights, for rewards that need "policy".
+    parts: a folder that keeps the answers of every batch, for a process that continues.
+    """
+    others = {f"reward {key}": reward.tokenizer() for key, reward in rewards.items()}
+    rollouts.check_same_tokens(model, reference=None if reference is None else reference.tokenizer, **others)
+    fields = {"logp": "old_logp", "ref_logp": "ref_logp", "kl": "ref_kl", "offsets": "offsets"}
+    needs_of_rewards = frozenset().union(*(reward.needs() for reward in rewards.values()))
+    needs = needs_of_rewards | {"offsets"} | {fields[need] for need in asked.needs()}
+    if reference is None and not without_adapter and needs & {"ref_logp", "ref_kl", "ref_entropy"}:
+        raise DataError("a reward reads the reference model, and there is none: name one of `models` as `reference`")
+    drawer = asked.engine.open(model)
+    lent_policy = None
+    if needs_of_rewards & {"policy", "entropy"}:
+        lent_policy = LentPolicy(
+            model, drawer, sampling, seed=seed, name=name, fingerprint=fingerprint,
+            micro_batch_size=FROZEN_MICRO_BATCH_SIZE,
+        )  # fmt: skip
+
+    def answers_to(asked_now: Sequence[Sample], place: int) -> list[Answer]:
+        # 1. draw
+        groups = rollouts.draw(model, drawer, asked_now, sampling, asked.per_prompt, seed=seed, first=place)
+        drawn = [response for group in groups for response in group]
+        samples = [sample for sample in asked_now for _ in range(asked.per_prompt)]
+        # 2. score
+        rollout = as_rollout(
+            drawn, model, needs=needs, reference=reference, samples=samples, lent_policy=lent_policy,
+            first_row=place * asked.per_prompt, min_new_tokens=sampling.min_new_tokens,
+        )  # fmt: skip
+        with nullcontext() if lent_policy is None else lent_policy.lend():
+            scored = {key: reward.scored(rollout) for key, reward in rewards.items()}
+        answers = [
+            recorded(name, sample, response, rollout, i, scored, model.tokenizer)
+            for i, (sample, response) in enumerate(zip(samples, drawn, strict=True))
+        ]
+        # 3. ask on
+        streams = range(place * asked.per_prompt, place * asked.per_prompt + len(drawn))
+        ask_follow_ups(model, drawer, sampling, samples, answers, seed=seed, streams=streams)
+        return answers
+
+    every: list[Answer] = []
+    if parts is not None:
+        parts.mkdir(parents=True, exist_ok=True)
+    chunk = max(1, asked.engine.at_once(sampling.batch_size) // asked.per_prompt)
+    with drawer, run.progress(f"answers of {name}", len(prompts) * asked.per_prompt) as ticker:
+        drawer.take(model, 0)  # all processes, also one without prompts
+        for start in range(0, len(prompts), chunk):
+            asked_now, place = prompts[start : start + chunk], first + start
+            part = None if parts is None else parts / f"{place:08d}-{place + len(asked_now):08d}.jsonl"
+            if part is not None and part.exists():
+                answers = read_answers(part)[name]
+            else:
+                answers = answers_to(asked_now, place)
+                if part is not None:
+                    write_answers(part, {name: answers})
+            every += answers
+            ticker.advance(len(answers))
+            stops.point()
+    return every
+
+
+def ask_follow_ups(
+    model: Any, drawer: Drawer, sampling: Sampling, prompts: Sequence[Sample], answers: Sequence[Answer], *,
+    seed: int, streams: Sequence[int],
+) -> None:  # fmt: skip
+    """Ask each prompt's follow-ups in turn and append the responses to `Answer.follow_ups`. Answer i is drawn from the
+    random stream `streams[i]`.
+    """
+    asked = [follow_ups(prompt) for prompt in prompts]
+    for turn in range(max(map(len, asked), default=0)):
+        rows = [i for i, texts in enumerate(asked) if len(texts) > turn]
+        chats = [_chat(answers[i], asked[i][turn]) for i in rows]
+        encoded = [rollouts.encode_prompt(model.tokenizer, chat, sampling.max_prompt_tokens) for chat in chats]
+        drawn = rollouts.sample(
+            model, drawer, encoded, sampling, seed=seeds.of_turn(seed, turn + 1), rows=[streams[i] for i in rows]
+        )
+        for i, each in zip(rows, drawn, strict=True):
+            follow_up = FollowUp(question=asked[i][turn], response=each.record, n_tokens=len(each))
+            answers[i].follow_ups.append(follow_up)
+
+
+def _chat(answer: Answer, question: str) -> list[Message]:
+    """Return the conversation so far, and what the user asks next."""
+    chat = [*answer.chat, Message(role="assistant", content=answer.text)]
+    for turn in answer.follow_ups:
+        chat.append(Message(role="user", content=turn.question))
+        chat.append(Message(role="assistant", content=turn.response.text))
+    return [*chat, Message(role="user", content=question)]
+
+
+def recorded(
+    name: str, sample: Sample, drawn: DrawnResponse, rollout: Rollout, i: int, scored: dict[str, Any], tokenizer: Any
+) -> Answer:
+    """Row `i` of the rollout as an answer."""
+    length = len(drawn)
+    assert rollout.offsets is not None
+
+    def summed(field: Any) -> float | None:
+        return None if field is None else float(torch.where(rollout.drawn, field, 0.0)[i, :length].sum())
+
+    return Answer(
+        model=name,
+        sample=prompt_alone(sample),
+        response=drawn.record,
+        tokens=rollouts.token_texts(tokenizer, drawn),
+        offsets=rollout.offsets[i],
+        logp=summed(rollout.old_logp),
+        ref_logp=summed(rollout.ref_logp),
+        kl=summed(rollout.ref_kl),
+        rewards={key: response_reward(reward, i) for key, reward in scored.items()},
+        token_rewards={key: token_rewards(reward, i, length) for key, reward in scored.items()},
+        segments={
+            key: reward.segment_ids[i, :length].tolist()
+            for key, reward in scored.items()
+            if reward.segment_ids is not None
+        },
+        criteria={
+            key: criteria
+            for key, reward in scored.items()
+            if (criteria := attributions(reward, sample, i, length)) is not None
+        },
+        annotations={key: reward.annotations[i] for key, reward in scored.items() if reward.annotations is not None},
+    )
+
+
+def response_reward(reward: Rewards, i: int) -> float | None:
+    """Return the reward of one answer as a whole; None where it is missing."""
+    value = float(reward.response[i])
+    return value if math.isfinite(value) else None
+
+
+def token_rewards(reward: Rewards, i: int, length: int) -> list[float | None]:
+    """Return the rewards of one answer's tokens; None where the reward assigns none, which is not a reward of 0."""
+    values, assigned = reward.token[i, :length].tolist(), reward.credit_mask[i, :length].tolist()
+    return [value if known else None for value, known in zip(values, assigned, strict=True)]

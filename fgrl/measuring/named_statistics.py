@@ -1,0 +1,190 @@
+"""The closed list of statistics that a measured number may be: functions of stored values and of draws of clusters.
+
+Each takes draws [D,G], how often each of the G clusters was drawn, and returns [D] values: NaN where a draw leaves the
+value undefined. Rows are [R,K] values, and `place` [R] is the cluster of each row; without `place` there is one row for
+each cluster. An infinite value counts as larger (or smaller) than all others. Nothing else is needed to compute a number
+again, so a number can be stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from fgrl.base import lazy
+from fgrl.measuring.bradley_terry import POINTS_PER_NAT, gaps
+from fgrl.measuring.length_adjusted import rate_at_equal_length
+
+np = lazy.load("numpy")
+sacrebleu = lazy.load("sacrebleu.metrics")
+
+
+# -- sums of the clusters ----------------------------------------------------------------------------------------------
+
+
+def weighted_mean(draws: Any, rows: Any, place: Any) -> Any:
+    """Rows: (sum of weight x value, sum of weights)."""
+    top, bottom = (np.ascontiguousarray(column) for column in rows.T)
+    return (draws @ top) / (draws @ bottom)
+
+
+def quotient(draws: Any, rows: Any, place: Any, top: Sequence[float], bottom: Sequence[float]) -> Any:
+    """Return top . sums / bottom . sums of the rows' sums [K]; without `bottom` the first alone."""
+    sums = draws @ rows
+    above = sums @ np.asarray(top, dtype=np.float64)
+    if not bottom:
+        return above
+    below = sums @ np.asarray(bottom, dtype=np.float64)
+    return np.where(below == 0, np.nan, above / below)
+
+
+def perplexity(draws: Any, rows: Any, place: Any) -> Any:
+    """Rows: (nats, tokens)."""
+    return np.array([math.exp(nats / tokens) if tokens else math.nan for nats, tokens in (draws @ rows).tolist()])
+
+
+def krippendorff_alpha(draws: Any, rows: Any, place: Any) -> Any:
+    """Return 1 - observed / expected disagreement of two values; NaN where all verdicts are the same. Rows: entries
+    (yes, yes), (yes, no), (no, no) of the matrix of coincidences.
+    """
+
+    def alpha(both: float, mixed: float, neither: float) -> float:
+        yes, no = both + mixed, neither + mixed
+        return 1 - (yes + no - 1) * mixed / (yes * no) if yes * no else math.nan
+
+    return np.array([alpha(*sums) for sums in (draws @ rows).tolist()])
+
+
+def fleiss_kappa(draws: Any, rows: Any, place: Any) -> Any:
+    """Rows: (share of pairs that agree, 1, votes of each kind); NaN where every vote is the same."""
+
+    def kappa(agreeing: float, items: float, *votes: float) -> float:
+        if not items:
+            return math.nan
+        chance = agreement_by_chance(votes)
+        return math.nan if chance == 1 else (agreeing / items - chance) / (1 - chance)
+
+    return np.array([kappa(*sums) for sums in (draws @ rows).tolist()])
+
+
+def agreement_by_chance(votes: Sequence[float]) -> float:
+    """Return how often two draws of all votes are the same."""
+    return math.fsum((count / math.fsum(votes)) ** 2 for count in votes)
+
+
+def bleu(draws: Any, rows: Any, place: Any, max_ngram: int) -> Any:
+    """Rows: length, length of the references, matched n-grams of each order, n-grams of each order (sacrebleu)."""
+
+    def score(sums: Sequence[float]) -> float:
+        length, reference_length, *counts = map(round, sums)
+        matched, total = counts[:max_ngram], counts[max_ngram:]
+        of_counts = sacrebleu.BLEU.compute_bleu(
+            matched, total, length, reference_length, smooth_method="exp", max_ngram_order=max_ngram
+        )
+        return float(of_counts.score)
+
+    return np.array([score(sums) for sums in (draws @ rows).tolist()])
+
+
+# -- values in an order ------------------------------------------------------------------------------------------------
+
+
+def lower_tail(draws: Any, rows: Any, place: Any, share: float) -> Any:
+    """Return the mean of the lowest `share` of the values (expected shortfall; the value on the edge counts in part)."""
+    order = np.lexsort((place, rows[:, 0]))
+    ordered, place = rows[order, 0], place[order]
+
+    def tail(times: Any) -> float:
+        room = share * times.sum()
+        before = np.cumsum(times) - times
+        taken = np.clip(room - before, 0, times)
+        return float((taken * ordered).sum() / room) if room else math.nan
+
+    return np.array([tail(times[place]) for times in draws])
+
+
+def area_under_curve(draws: Any, rows: Any, place: Any) -> Any:
+    """Rows: (score, 1 for a positive or 0)."""
+    rank, label = ranks(rows[:, 0]), rows[:, 1] > 0
+    size = int(rank.max()) + 1 if len(rank) else 0
+    return np.array([area(rank, label, times[place], size) for times in draws])
+
+
+def ranks(scores: Any) -> Any:
+    """Dense ranks: equal scores share one. Raises ValueError on NaN."""
+    array = np.asarray(scores, dtype=np.float64)
+    if np.isnan(array).any():
+        raise ValueError("a score is NaN: wants numbers (leave missing ones out)")
+    return np.unique(array, return_inverse=True)[1].reshape(-1)
+
+
+def area(rank: Any, label: Any, times: Any, size: int) -> float:
+    """Area under the curve when entry i counts `times[i]` times; NaN without both kinds."""
+    positives = np.bincount(rank[label], times[label], minlength=size)
+    negatives = np.bincount(rank[~label], times[~label], minlength=size)
+    pairs = positives.sum() * negatives.sum()
+    if pairs == 0:
+        return math.nan
+    below = np.cumsum(negatives) - negatives
+    return float((positives * (below + negatives / 2)).sum() / pairs)
+
+
+OF_VALUES: dict[str, Callable[[Any], float]] = {
+    "mean": lambda values: values.mean(),
+    "min": lambda values: values.min(),
+    "q1": lambda values: np.quantile(values, 0.25),
+    "median": lambda values: np.median(values),
+    "q3": lambda values: np.quantile(values, 0.75),
+    "max": lambda values: values.max(),
+}
+"""Quartiles are interpolated linearly."""
+
+
+def of_values(draws: Any, rows: Any, place: Any, of: str) -> Any:
+    """Return `OF_VALUES[of]` of the values of the clusters that were drawn."""
+    drawn = (np.repeat(rows[:, 0], times[place]) for times in draws)
+    return np.array([OF_VALUES[of](own) if own.size else math.nan for own in drawn])
+
+
+# -- fits --------------------------------------------------------------------------------------------------------------
+
+
+def length_adjusted(draws: Any, rows: Any, place: Any, ridge: float) -> Any:
+    """Rows: (won: 0 to 1, how much longer the answer is, weight)."""
+    won, longer, weights = np.ascontiguousarray(rows.T)
+    return rate_at_equal_length(won, longer, draws[:, place] * weights, ridge)
+
+
+def elo_rating(draws: Any, rows: Any, place: Any, model: int, level: Sequence[int], ridge: float, rating: float) -> Any:
+    """Return points: those of the anchor plus the mean gap of a model to the models that have it. Rows: [M*M], what
+    each of the M models won against each other one.
+    """
+    return rating + POINTS_PER_NAT * _gaps(draws, rows, ridge)[:, model, list(level)].mean(-1)
+
+
+def elo_difference(draws: Any, rows: Any, place: Any, model: int, other: int, ridge: float) -> Any:
+    """Return the rating of a model less that of another one, points. Rows: as in `elo_rating`."""
+    return POINTS_PER_NAT * _gaps(draws, rows, ridge)[:, model, other]
+
+
+def _gaps(draws: Any, rows: Any, ridge: float) -> Any:
+    return _gaps_of_bytes(draws.astype(np.float64).tobytes(), rows.tobytes(), draws.shape, rows.shape[1], ridge)
+
+
+@lru_cache(maxsize=1)
+def _gaps_of_bytes(draws: bytes, rows: bytes, shape: tuple[int, int], pairs: int, ridge: float) -> Any:
+    """Return the `gaps` [D,M,M] of draws. Those of the last draws are kept, since many numbers ask for the same."""
+    points = np.frombuffer(draws).reshape(shape) @ np.frombuffer(rows).reshape(-1, pairs)
+    models = math.isqrt(pairs)
+    return gaps(points.reshape(shape[0], models, models), ridge)
+
+
+STATISTICS: Mapping[str, Callable[..., Any]] = {
+    statistic.__name__: statistic
+    for statistic in (
+        weighted_mean, quotient, perplexity, krippendorff_alpha, fleiss_kappa, bleu, lower_tail, area_under_curve,
+        of_values, length_adjusted, elo_rating, elo_difference,
+    )
+}  # fmt: skip

@@ -1,0 +1,161 @@
+"""A store as samples: annotations, verdicts, and beside them what they have no field for.
+
+`meta.annotation` of an exported sample holds
+
+| key | value | |---|---| | `page` | `modes` of the page's settings | | `by` | by annotator: `order` (places of the
+responses from left to right), `seconds` (active time), `done`, `at` (time of the last change, ISO 8601), `cannot_judge` (why the
+annotator cannot judge the item, which then has no verdict), `suggestions` (of those decided: `id`, `by`, `place`,
+`start`, `end`, `label`, `accepted`, and `span`, the id of the own span that came of it) | | `before` |
+what the sample had under this key before it was annotated, if anything | | `revisions` | only with `revisions`: every
+stored revision, in order: `annotator`, `kind`, `key`, `version`, `time`, `body` | | `store` | only with `revisions`, in
+the first sample: `settings` of the page, `annotators`, `overlap`, `each`, `seed` |
+
+With `revisions` the file is a complete copy of what was annotated: `importing` makes a store of it again. Left out: the
+annotators' tokens, leases, and earlier settings of the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from fgrl.feedback.page_settings import PageSettings
+from fgrl.feedback.suggestions import suggested
+from fgrl.pages.annotation.conversion import KEY
+from fgrl.pages.annotation.revisions import ItemState, Revision, state_of
+from fgrl.pages.annotation.store import Store, shown_places
+from fgrl.types import Annotation, PairVerdict, Sample, Span
+
+
+def exported(store: Store, *, revisions: bool = False, finished: bool = False) -> Iterator[Sample]:
+    """Every sample of a store with its annotations, in the order of the store.
+
+    Annotators come in the order of their names, spans in the order in which they were first saved. revisions: with
+    every stored revision. finished: only what annotators have marked as done. What is saved while this is read is left
+    out of every sample alike.
+    """
+    settings = store.settings
+    by_item: dict[str, list[Revision]] = {item: [] for item in store.items}
+    for revision in store.revisions():
+        by_item[revision.item].append(revision)
+    for number, (item, stored) in enumerate(by_item.items()):
+        sample = store.sample(item)
+        states = _states(stored)
+        if finished:
+            states = {name: state for name, state in states.items() if state.done}
+        result = _annotated(sample, states, {name: _last(stored, name) for name in states}, settings)
+        if revisions:
+            kept = [revision.model_dump(mode="json", exclude={"item"}) for revision in stored]
+            more: dict[str, Any] = {"revisions": kept}
+            if number == 0:
+                more["store"] = _about(store, settings)
+            own = result.meta.get(KEY, _before(sample)) | more
+            result = result.model_copy(update={"meta": result.meta | {KEY: own}})
+        yield result
+
+
+def _states(stored: list[Revision]) -> dict[str, ItemState]:
+    names = sorted({revision.annotator for revision in stored})
+    return {name: state_of(revision for revision in stored if revision.annotator == name) for name in names}
+
+
+def _last(stored: list[Revision], name: str) -> str:
+    return max(revision.time for revision in stored if revision.annotator == name)
+
+
+def _annotated(
+    sample: Sample, states: Mapping[str, ItemState], times: Mapping[str, str], settings: PageSettings
+) -> Sample:
+    if not states:
+        return sample
+    shown = shown_places(sample, settings)
+    annotations = [list(response.annotations) for response in sample.responses]
+    verdicts = list(sample.verdicts or [])
+    people: dict[str, dict[str, Any]] = {}
+    for name, state in states.items():
+        for place in shown:
+            if (own := _annotation(name, state, place, settings)) is not None:
+                seconds = state.seconds if len(shown) == 1 else None
+                annotations[place].append(own.model_copy(update={"seconds": seconds}))
+        if state.verdict is not None and state.unjudged is None:
+            verdicts.append(_verdict(name, state.verdict.body, shown))
+        known = {
+            "order": state.order, "seconds": state.seconds, "done": state.done, "at": times[name],
+            "cannot_judge": state.unjudged, "suggestions": _decided(sample, state) or None,
+        }  # fmt: skip
+        people[name] = {key: value for key, value in known.items() if value is not None}
+    about = _before(sample) | {"page": settings.modes.model_dump(mode="json"), "by": people}
+    return sample.model_copy(
+        update={
+            "responses": [
+                response.model_copy(update={"annotations": own})
+                for response, own in zip(sample.responses, annotations, strict=True)
+            ],
+            "verdicts": verdicts or sample.verdicts,
+            "meta": sample.meta | {KEY: about},
+        }
+    )
+
+
+def _decided(sample: Sample, state: ItemState) -> list[dict[str, Any]]:
+    """Return what an annotator decided about the suggestions of a sample, in their order."""
+    decided = []
+    for key, own in suggested(sample).items():
+        if (accepted := state.accepts(key)) is not None:
+            about = {"id": key, "by": own.by, "place": own.place, "start": own.span.start, "end": own.span.end}
+            mine = {"span": state.suggestions[key].body["span"]} if accepted else {}
+            decided.append({**about, "label": own.label, "accepted": accepted, **mine})
+    return decided
+
+
+def _before(sample: Sample) -> dict[str, Any]:
+    return {"before": sample.meta[KEY]} if KEY in sample.meta else {}
+
+
+def _annotation(name: str, state: ItemState, place: int, settings: PageSettings) -> Annotation | None:
+    """None where there is nothing, which is not the same as a response in which nothing was marked: that is known only
+    of an item that the annotator has finished, on a page that marks spans.
+    """
+    spans = _merged(
+        Span(
+            start=span.body["start"],
+            end=span.body["end"],
+            label=float(span.body["label"]),
+            reasons=list(span.body["reasons"]),
+            note=span.body["note"] or None,
+            id=span.key,
+        )
+        for span in state.live_spans.values()
+        if span.body["place"] == place
+    )
+    answers = dict(state.answers[place].body) if place in state.answers else {}
+    if spans or answers or (state.done and state.unjudged is None and settings.modes.spans != "none"):
+        return Annotation(by=name, spans=spans, answers=answers)
+    return None
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """One span for each passage and label, with all reasons and notes: an imported file may have identical ones."""
+    merged: dict[tuple[int, int, float], Span] = {}
+    for span in spans:
+        passage = (span.start, span.end, span.label)
+        if passage not in merged:
+            merged[passage] = span
+            continue
+        first = merged[passage]
+        reasons = list(dict.fromkeys([*first.reasons, *span.reasons]))
+        notes = list(dict.fromkeys(note for note in (first.note, span.note) if note))
+        merged[passage] = first.model_copy(update={"reasons": reasons, "note": "\n".join(notes) or None})
+    return list(merged.values())
+
+
+def _verdict(name: str, body: Mapping[str, Any], shown: list[int]) -> PairVerdict:
+    first, second = sorted(shown)
+    better = body["better"]
+    verdict: Literal["first", "second", "tie"] = "tie" if better is None else "first" if better == first else "second"
+    return PairVerdict(first=first, second=second, verdict=verdict, reason=body["reason"] or None, by=name)
+
+
+def _about(store: Store, settings: PageSettings) -> dict[str, Any]:
+    own = {"annotators": store.annotators, "overlap": store.overlap, "each": store.each, "seed": store.seed}
+    return {"settings": settings.model_dump(mode="json"), **own}

@@ -1,0 +1,323 @@
+"""What annotators store: one revision for each time that a span, an answer, a preference or a time is saved.
+
+| kind | key | body | |---|---|---| | `order` | empty | `{"order": [1, 0]}`: places of the responses as they were shown,
+from left to right | | `span` | the span's id | place, start, end, quote, label, reasons, note, deleted (`SpanBody`) | |
+`answers` | place of the response | answers to questions about the whole response, by the question's id | | `verdict` |
+empty | `{"better": place or null for a tie, "reason": text}`, and `"deleted": true` when it was withdrawn | | `time` |
+an id | `{"seconds": active time}`; those of an item add up | | `done` | empty | `{"done": true}` when the annotator
+finished the item, false when it was opened again | | `suggestion` | place of the suggested span (`fgrl.feedback.suggestions`) |
+`{"accepted": true, false or null for undecided, "span": id of the own span that came of it}` | | `cannot_judge` | empty |
+`{"cannot": true or false, "comment": why}` |
+
+Offsets are code points of the response's text. What an annotator's record is now are the newest revisions
+(`ItemState`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fgrl.base.errors import DataError
+from fgrl.feedback.page_settings import LONGEST_NOTE
+from fgrl.feedback.suggestions import suggested
+from fgrl.types import Record, Sample
+
+Kind = Literal["order", "span", "answers", "verdict", "time", "done", "suggestion", "cannot_judge"]
+CONTENT = ("span", "answers", "verdict", "suggestion", "cannot_judge")
+"""Kinds that hold what an annotator thinks of an item."""
+ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")
+"""Ids of spans and times: they are parts of addresses."""
+
+
+class Refused(DataError):
+    """What an annotator or a file wants to store does not fit the item. The message names the field."""
+
+
+class _Body(Record):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class OrderBody(_Body):
+    """How the responses were shown."""
+
+    order: list[int] = Field(min_length=1)
+    """Places of the responses, from left to right."""
+
+
+class SpanBody(_Body):
+    """A marked passage of one response."""
+
+    place: int = Field(ge=0)
+    """Place of the response among the sample's responses."""
+    start: int = Field(ge=0)
+    """First character, in code points."""
+    end: int = Field(ge=0)
+    """The position after the last character."""
+    quote: str
+    """The marked characters: the store refuses a quote that is not the text from start to end."""
+    label: Literal[1, -1]
+    """1 liked, -1 disliked."""
+    reasons: list[str] = Field([], max_length=200)
+    """Ids of the attributes that are ticked."""
+    note: str = Field("", max_length=LONGEST_NOTE)
+    """Free text."""
+    deleted: bool = False
+    """The annotator removed it. A later revision can bring it back."""
+
+    @field_validator("note", mode="before")
+    @classmethod
+    def _text(cls, value: Any) -> Any:
+        return "" if value is None else value
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> SpanBody:
+        if self.end <= self.start:
+            raise ValueError(f"the span ends at {self.end}, which is not behind its start {self.start}")
+        return self
+
+
+class VerdictBody(_Body):
+    """Which response is better."""
+
+    better: int | None = Field(ge=0)
+    """Its place among the sample's responses; None: a tie."""
+    reason: str = Field("", max_length=LONGEST_NOTE)
+    """Why, in free text."""
+    deleted: bool = False
+    """The annotator withdrew it; stored only where it is true."""
+
+
+class TimeBody(_Body):
+    """Time that the annotator was active on an item."""
+
+    seconds: float = Field(ge=0, le=86_400)
+    """At most a day."""
+
+
+class DoneBody(_Body):
+    """Whether the item is finished."""
+
+    done: bool
+
+
+class SuggestionBody(_Body):
+    """What an annotator decided about a suggested span."""
+
+    accepted: bool | None
+    """None: undecided again."""
+    span: str | None = None
+    """Id of the annotator's own span that came of accepting it."""
+
+
+class CannotJudgeBody(_Body):
+    """Whether the annotator cannot judge the item."""
+
+    cannot: bool
+    comment: str = Field("", max_length=LONGEST_NOTE)
+    """Why, in free text."""
+
+
+class Revision(Record):
+    """One stored version of one thing."""
+
+    item: str
+    """Id of the sample."""
+    annotator: str
+    kind: Kind
+    key: str
+    version: int = Field(ge=1)
+    """Counts the revisions of one thing from 1."""
+    time: str
+    """When it was stored: ISO 8601 with an offset."""
+    body: dict[str, Any]
+
+    @field_validator("time")
+    @classmethod
+    def _moment(cls, value: str) -> str:
+        if datetime.fromisoformat(value).tzinfo is None:
+            raise ValueError("a time without an offset from UTC")
+        return value
+
+
+@dataclass
+class ItemState:
+    """What one annotator's record of one item is now."""
+
+    order: list[int] | None = None
+    """Places of the responses as they were shown; None: never shown."""
+    spans: dict[str, Revision] = field(default_factory=dict)
+    """The newest revision of each span by its id, deleted ones too, in the order in which they were first saved."""
+    answers: dict[int, Revision] = field(default_factory=dict)
+    """By place of the response."""
+    verdict: Revision | None = None
+    """The newest one; None when there is none or it was withdrawn."""
+    last_verdict: Revision | None = None
+    """The newest revision, of a withdrawal too."""
+    done: bool = False
+    seconds: float | None = None
+    """Active time; None: not measured."""
+    suggestions: dict[str, Revision] = field(default_factory=dict)
+    """What was decided, by the suggestion's key."""
+    cannot_judge: Revision | None = None
+    """The newest revision, which may say that the item can be judged."""
+
+    def add(self, revision: Revision) -> None:
+        """Take in the next revision of the item."""
+        match revision.kind:
+            case "order":
+                self.order = revision.body["order"]
+            case "span":
+                self.spans[revision.key] = revision
+            case "answers":
+                self.answers[int(revision.key)] = revision
+            case "verdict":
+                self.last_verdict = revision
+                self.verdict = None if revision.body.get("deleted") else revision
+            case "time":
+                self.seconds = (self.seconds or 0.0) + revision.body["seconds"]
+            case "done":
+                self.done = revision.body["done"]
+            case "suggestion":
+                self.suggestions[revision.key] = revision
+            case "cannot_judge":
+                self.cannot_judge = revision
+
+    @property
+    def live_spans(self) -> dict[str, Revision]:
+        """Those that are not deleted."""
+        return {id: span for id, span in self.spans.items() if not span.body["deleted"]}
+
+    @property
+    def begun(self) -> bool:
+        """Is there anything but the order of the responses and the time?"""
+        return bool(
+            self.spans or self.answers or self.last_verdict or self.suggestions or self.cannot_judge or self.done
+        )
+
+    @property
+    def unjudged(self) -> str | None:
+        """Why the annotator cannot judge the item; None: they can."""
+        own = self.cannot_judge
+        return own.body["comment"] if own is not None and own.body["cannot"] else None
+
+    def accepts(self, suggestion: str) -> bool | None:
+        """Return whether the annotator has accepted this suggestion and still has the span that came of it; None: it is
+        undecided.
+        """
+        own = self.suggestions.get(suggestion)
+        if own is None or own.body["accepted"] is None:
+            return None
+        return own.body["accepted"] and own.body["span"] in self.live_spans
+
+
+def state_of(revisions: Iterable[Revision]) -> ItemState:
+    """Return the state after all revisions of one annotator and item, given in the order in which they were stored."""
+    state = ItemState()
+    for revision in revisions:
+        state.add(revision)
+    return state
+
+
+def canonical(body: Mapping[str, Any]) -> str:
+    """JSON in ASCII with sorted keys: equal bodies have equal texts. Raises `Refused` for what JSON or UTF-8 cannot
+    hold.
+    """
+    try:
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except UnicodeEncodeError:
+        raise Refused("a text contains half of a surrogate pair, which no UTF-8 file can hold") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Refused(f"the value cannot be stored as JSON: {error}") from None
+
+
+def checked(kind: Kind, key: str, body: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
+    """Return the body with every field, when it fits the kind and the sample's responses. Raises `Refused`
+    otherwise.
+    """
+    places = len(sample.responses)
+    match kind:
+        case "span":
+            _need_id(key, "a span")
+            span = _read(SpanBody, body)
+            _need_place(span.place, places)
+            text = sample.responses[span.place].text
+            if span.end > len(text):
+                raise Refused(f"end: {span.end}, but the response has {len(text)} characters")
+            if text[span.start : span.end] != span.quote:
+                raise Refused(
+                    f"quote: it is not the text from character {span.start} to {span.end} of response {span.place}; "
+                    "offsets count code points"
+                )
+            return span.model_dump()
+        case "answers":
+            if not (key.isascii() and key.isdecimal() and str(int(key)) == key):
+                raise Refused(f"answers belong to the place of a response, and {key[:40]!r} is none")
+            _need_place(int(key), places)
+            if not all(isinstance(name, str) for name in body):
+                raise Refused("answers: wants an object of answers by the question's id")
+            return dict(body)
+        case "verdict":
+            _need_no_key(key, kind)
+            verdict = _read(VerdictBody, body)
+            if verdict.better is not None:
+                _need_place(verdict.better, places)
+            return verdict.model_dump(exclude=None if verdict.deleted else {"deleted"})
+        case "order":
+            _need_no_key(key, kind)
+            order = _read(OrderBody, body)
+            for place in order.order:
+                _need_place(place, places)
+            if len(set(order.order)) < len(order.order):
+                raise Refused("order: a response is shown twice")
+            return order.model_dump()
+        case "time":
+            _need_id(key, "a time")
+            return _read(TimeBody, body).model_dump()
+        case "done":
+            _need_no_key(key, kind)
+            return _read(DoneBody, body).model_dump()
+        case "suggestion":
+            if key not in suggested(sample):
+                raise Refused(f"there is no suggestion {key[:40]!r}")
+            return _read(SuggestionBody, body).model_dump()
+        case "cannot_judge":
+            _need_no_key(key, kind)
+            return _read(CannotJudgeBody, body).model_dump()
+    raise Refused(f"there is no kind of revision {kind!r}")
+
+
+def _read(body: type[_Body], value: Mapping[str, Any]) -> Any:
+    try:
+        return body.model_validate(dict(value))
+    except ValidationError as error:
+        raise Refused(in_words(error)) from None
+
+
+def in_words(error: ValidationError) -> str:
+    """Return the first mistake: its place and what is wrong."""
+    what = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(map(str, what["loc"]))
+    return f"{place}{': ' * bool(place)}{what['msg'].removeprefix('Value error, ')}"
+
+
+def _need_place(place: int, places: int) -> None:
+    if not 0 <= place < places:
+        raise Refused(f"place: there is no response {place}; the sample has {places}")
+
+
+def _need_id(key: str, what: str) -> None:
+    if not ID.fullmatch(key):
+        raise Refused(f"id: {what} needs one of at most 128 letters, digits and _ . : -, not {key[:40]!r}")
+
+
+def _need_no_key(key: str, kind: str) -> None:
+    if key:
+        raise Refused(f"a revision of kind {kind} has no key, and got {key[:40]!r}")

@@ -1,0 +1,754 @@
+"""The annotations of one set of samples, in one SQLite file to which revisions are only ever added.
+
+A write is one transaction: when the call returns, it is on the disk (write-ahead log, `synchronous=FULL`) and survives
+a kill of the process and of the machine. Saving the same thing twice stores it once, so a client may repeat what was
+not answered. Saving on top of a version that is not the newest is a `Conflict` and changes nothing. The table
+`revisions` refuses changes and deletions; what was once stored can always be read again. The file belongs on a local
+disk: SQLite's log does not work over a network file system.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from pydantic_core import PydanticSerializationError
+
+from fgrl.base.errors import DataError, DiskError, FgrlError
+from fgrl.base.visible import HIDDEN, quantity
+from fgrl.feedback.page_settings import PageSettings
+from fgrl.pages.annotation import leases
+from fgrl.pages.annotation.access import Session
+from fgrl.pages.annotation.leases import LEASE_SECONDS, LEASES_EACH, Listed, Progress
+from fgrl.pages.annotation.revisions import ItemState, Kind, Refused, Revision, canonical, checked, state_of
+from fgrl.types import Sample
+
+APPLICATION = 0x6667616E
+"""Marks an SQLite file as a store of annotations ("fgan")."""
+FORMAT = 1
+"""Version of the tables."""
+WAIT = 5.0
+"""Seconds to wait for another process that is writing."""
+LONGEST_NAME = 100
+"""Characters of an annotator's name."""
+_READ_AT_ONCE = 500
+
+_TABLES = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE settings (number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE TABLE annotators (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, added TEXT NOT NULL, token BLOB
+) STRICT;
+CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, wanted INTEGER, sample TEXT NOT NULL) STRICT;
+CREATE TABLE leases (
+    item INTEGER NOT NULL REFERENCES items (number), annotator INTEGER NOT NULL REFERENCES annotators (number),
+    expires REAL NOT NULL, PRIMARY KEY (item, annotator)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE revisions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    time TEXT NOT NULL,
+    item INTEGER NOT NULL REFERENCES items (number),
+    annotator INTEGER NOT NULL REFERENCES annotators (number),
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version INTEGER NOT NULL CHECK (version >= 1),
+    body TEXT NOT NULL,
+    UNIQUE (annotator, item, kind, key, version)
+) STRICT;
+CREATE INDEX done_by_item ON revisions (item, annotator) WHERE kind = 'done';
+CREATE TRIGGER revisions_never_change BEFORE UPDATE ON revisions
+BEGIN SELECT RAISE(ABORT, 'revisions are never changed'); END;
+CREATE TRIGGER revisions_never_go BEFORE DELETE ON revisions
+BEGIN SELECT RAISE(ABORT, 'revisions are never deleted'); END;
+CREATE VIEW finished AS SELECT item, annotator FROM revisions AS newest WHERE kind = 'done' AND body = '{"done":true}'
+AND version = (SELECT max(version) FROM revisions AS own
+    WHERE own.annotator = newest.annotator AND own.item = newest.item AND own.kind = 'done' AND own.key = '');
+"""
+_SESSIONS = """
+CREATE TABLE IF NOT EXISTS sessions (
+    id TEXT PRIMARY KEY, annotator INTEGER NOT NULL REFERENCES annotators (number), cookie BLOB NOT NULL, page BLOB NOT NULL,
+    used REAL NOT NULL
+) STRICT, WITHOUT ROWID
+"""
+"""Not in `_TABLES`: stores of earlier versions get it when they are opened."""
+_REVISIONS = """
+SELECT revisions.number, items.id, annotators.name, kind, key, version, time, body FROM revisions
+JOIN items ON items.number = revisions.item JOIN annotators ON annotators.number = revisions.annotator
+"""
+
+
+class Thing(NamedTuple):
+    """What has revisions: a span, the answers about a response, a verdict, ... of one annotator."""
+
+    item: int
+    annotator: int
+    kind: Kind
+    key: str
+
+
+class Conflict(FgrlError):
+    """Another annotator, or the same one in another tab, has saved a newer version: `current`."""
+
+    def __init__(self, current: Revision | None) -> None:
+        super().__init__(
+            "there is a newer version" if current else "the version on which this is based does not exist in the store"
+        )
+        self.current = current
+        """The newest revision; None: there is none at all."""
+
+
+class NotGiven(FgrlError):
+    """The annotator was never given this item, and it is not available now."""
+
+
+class Busy(DataError):
+    """Another process has been writing to the store for longer than `WAIT`."""
+
+
+class Store:
+    """Opens an existing store; `Store.create` makes one. Threads may share it.
+
+    `clock` gives the seconds since 1970. Raises `DataError` for a file that is missing, damaged, of another program or
+    of a newer version, `Busy` when another process holds it, and `DiskError` when it cannot be opened or the disk is
+    full; all methods do.
+    """
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        if not path.exists():
+            raise DataError(f"{path}: there is no such store; `fgrl annotate serve SAMPLES --store {path}` creates it")
+        self.path = path
+        self._clock = clock
+        self._annotators: dict[str, int] = {}
+        self.leases_each = LEASES_EACH
+        """Items that one annotator holds at a time."""
+        self._lock = threading.RLock()
+        self._sample = lru_cache(maxsize=64)(self._read_sample)
+        with _explained(path):
+            self._database = _connect(path)
+            try:
+                _check_format(self._database, path)
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute(_SESSIONS)
+                self._load()
+            except BaseException:
+                self._database.close()
+                raise
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        samples: Iterable[Sample],
+        settings: PageSettings,
+        annotators: Iterable[str] = (),
+        overlap: int = 0,
+        *,
+        each: int = 1,
+        seed: int = 0,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Return a new store for these samples. Raises `DataError` when the file has content already.
+
+        overlap: this many items, drawn at random, are annotated by every annotator. each: annotators per other item.
+        seed: of this draw, and of the order in which each annotator is shown the responses of an item.
+        """
+        names = list(dict.fromkeys(checked_name(name) for name in annotators))
+        lines = _lines(samples, settings)
+        numbers = range(1, len(lines) + 1)
+        common = set(random.Random(f"overlap:{seed}").sample(numbers, min(max(overlap, 0), len(lines))))
+        moment = _iso(clock())
+        about = {
+            "id": secrets.token_hex(4), "samples": _digest(line for _id, line in lines), "created": moment,
+            "overlap": str(overlap), "each": str(each), "seed": str(seed),
+        }  # fmt: skip
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise DiskError(
+                f"{path.parent}: no folder can be made there ({error.strerror}): choose another --store"
+            ) from None
+        with _explained(path):
+            database = _connect(path, create=True)
+            try:
+                database.execute("BEGIN EXCLUSIVE")
+                if database.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
+                    raise DataError(f"{path}: the file exists and is not empty: choose another name for a new store")
+                for statement in _statements(_TABLES):
+                    database.execute(statement)
+                database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+                database.execute(
+                    "INSERT INTO settings (time, body) VALUES (?, ?)", (moment, settings.model_dump_json())
+                )
+                database.executemany("INSERT INTO annotators (name, added) VALUES (?, ?)", ((n, moment) for n in names))
+                database.executemany(
+                    "INSERT INTO items VALUES (?, ?, ?, ?)",
+                    (
+                        (number, id, None if number in common else each, line)
+                        for number, (id, line) in zip(numbers, lines, strict=True)
+                    ),
+                )
+                database.execute(f"PRAGMA application_id = {APPLICATION}")
+                database.execute(f"PRAGMA user_version = {FORMAT}")
+                database.execute("COMMIT")
+            finally:
+                database.close()
+        return cls(path, clock=clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. What was stored before stays stored."""
+        with self._lock:
+            self._database.close()
+
+    # -- what the store is about ---------------------------------------------------------------------------------------
+
+    @property
+    def items(self) -> list[str]:
+        """Ids of the samples, in their order."""
+        return list(self._items)
+
+    @property
+    def annotators(self) -> list[str]:
+        """Their names, in the order in which they were added."""
+        return list(self._annotators)
+
+    @property
+    def settings(self) -> PageSettings:
+        """Those of the page, the newest."""
+        with self._reading() as database:
+            (body,) = database.execute("SELECT body FROM settings ORDER BY number DESC LIMIT 1").fetchone()
+        return PageSettings.model_validate_json(body)
+
+    def sample(self, item: str) -> Sample:
+        """Return the sample of an item, as it was given. Raises `DataError` for an unknown item."""
+        return self._sample(self._item(item))
+
+    def shown(self, item: str) -> list[int]:
+        """Places of the responses that the page shows of an item."""
+        return shown_places(self.sample(item), self.settings)
+
+    def check_samples(self, samples: Iterable[Sample]) -> None:
+        """Raise `DataError` unless these are the samples for which the store was created."""
+        if _digest(line for _id, line in _lines(samples, self.settings)) != self._digest:
+            raise DataError(
+                f"{self.path}: the store was created for other samples: give those, or choose another file with --store"
+            )
+
+    def set_settings(self, settings: PageSettings) -> bool:
+        """Use other settings from now on; the earlier ones stay stored. Returns whether they differ from the newest.
+
+        Raises `DataError` when they show another number of responses.
+        """
+        current = self.settings
+        if settings == current:
+            return False
+        if settings.modes.responses != current.modes.responses:
+            raise DataError(
+                f"{self.path}: the store was created with modes.responses: {current.modes.responses}, and the settings ask "
+                f"for {settings.modes.responses}: choose another file with --store"
+            )
+        with self._writing() as database:
+            database.execute(
+                "INSERT INTO settings (time, body) VALUES (?, ?)", (self._now(), settings.model_dump_json())
+            )
+        return True
+
+    def add_annotators(self, names: Iterable[str]) -> list[str]:
+        """Add those that are new, and return them. Raises `DataError` for a name that cannot be one."""
+        new = self._new_names(names)
+        if new:
+            with self._adding(new):
+                pass
+        return new
+
+    def token_hashes(self) -> dict[str, bytes]:
+        """Hashes of the annotators' tokens by name, of those that have one."""
+        with self._reading() as database:
+            return dict(database.execute("SELECT name, token FROM annotators WHERE token IS NOT NULL ORDER BY number"))
+
+    def set_token_hashes(self, hashes: Mapping[str, bytes]) -> None:
+        """Replace the hashes of these annotators, whose sessions end."""
+        rows = [(hash, self._annotator(name)) for name, hash in hashes.items()]
+        with self._writing() as database:
+            database.executemany("UPDATE annotators SET token = ? WHERE number = ?", rows)
+            database.executemany("DELETE FROM sessions WHERE annotator = ?", ((number,) for _hash, number in rows))
+
+    def sessions(self) -> list[Session]:
+        """Return the annotators' sessions."""
+        query = "SELECT id, name, cookie, page, used FROM sessions JOIN annotators ON annotators.number = sessions.annotator"
+        with self._reading() as database:
+            return [Session(*row) for row in database.execute(query)]
+
+    def keep_sessions(self, sessions: Iterable[Session]) -> None:
+        """Store these sessions, and no others."""
+        rows = [(each.id, self._annotator(each.annotator), each.cookie, each.page, each.used) for each in sessions]
+        with self._writing() as database:
+            database.execute("DELETE FROM sessions")
+            database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", rows)
+
+    # -- revisions -----------------------------------------------------------------------------------------------------
+
+    def append(
+        self, item: str, annotator: str, kind: Kind, key: str, body: Mapping[str, Any], base: int | None = None
+    ) -> int:
+        """Add a revision, on the disk when this returns, and return its version.
+
+        base: the version that it replaces, 0 for something new. The same body on top of the same base is stored once,
+        and has the same version, however often it is sent. None: replace whatever is newest, and store nothing when
+        that is the same.
+
+        Raises `Refused` for a body that does not fit the item, and `Conflict` when the newest version is another one.
+        """
+        text = canonical(checked(kind, key, body, self.sample(item)))
+        with self._writing() as database:
+            return self._append(database, Thing(self._item(item), self._annotator(annotator), kind, key), text, base)
+
+    def restore(self, revisions: Iterable[Revision]) -> int:
+        """Add revisions as they were stored elsewhere, with their versions and times, and their annotators: all of them
+        or none.
+
+        Existing ones are skipped; returns how many were added. Raises `DataError` for a revision that does not
+        fit its sample, for a gap in the versions, and for a version that the store has with another body.
+        """
+        revisions = list(revisions)
+        new = self._new_names(revision.annotator for revision in revisions)
+        with self._adding(new) as database:
+            return sum(self._restore(database, revision) for revision in revisions)
+
+    def revisions(self, item: str | None = None, annotator: str | None = None) -> Iterator[Revision]:
+        """All revisions, or those of an item or of an annotator, in the order in which they were stored. Those that are
+        added while this is read are left out.
+        """
+        conditions, values = ["revisions.number > ?", "revisions.number <= ?"], []
+        if item is not None:
+            conditions.append("item = ?")
+            values.append(self._item(item))
+        if annotator is not None:
+            conditions.append("annotator = ?")
+            values.append(self._annotator(annotator))
+        query = f"{_REVISIONS} WHERE {' AND '.join(conditions)} ORDER BY revisions.number LIMIT {_READ_AT_ONCE}"
+        with self._reading() as database:
+            (last,) = database.execute("SELECT coalesce(max(number), 0) FROM revisions").fetchone()
+        number = 0
+        while True:
+            with self._reading() as database:
+                rows = database.execute(query, (number, last, *values)).fetchall()
+            yield from (_revision(row[1:]) for row in rows)
+            if len(rows) < _READ_AT_ONCE:
+                return
+            number = rows[-1][0]
+
+    def state(self, item: str, annotator: str) -> ItemState:
+        """Return an annotator's record of an item as it is now."""
+        return state_of(self.revisions(item, annotator))
+
+    # -- what annotators do --------------------------------------------------------------------------------------------
+
+    def offer(self, annotator: str, after: str | None = None, *, lease: float = LEASE_SECONDS) -> str | None:
+        """Lease the next item to an annotator: without `after` one that was begun, if there is one; else the items
+        follow their order from the one behind `after`. None: there is nothing else to do.
+        """
+        who, now = self._annotator(annotator), self._clock()
+        behind = None if after is None else self._item(after)
+        with self._writing() as database:
+            number = leases.next_available(database, who, behind, now)
+            if number is None:
+                return None
+            self._give(database, number, who, now, lease)
+        return self._items[number - 1]
+
+    def open(self, item: str, annotator: str, *, lease: float = LEASE_SECONDS) -> ItemState:
+        """Return the record of an item for its annotator, with a lease when it is available. Raises `NotGiven`."""
+        number, who, now = self._item(item), self._annotator(annotator), self._clock()
+        with self._writing() as database:
+            if leases.is_available(database, number, who, now):
+                self._give(database, number, who, now, lease)
+            elif not leases.is_given(database, number, who):
+                raise NotGiven("another annotator works on this item")
+        return self.state(item, annotator)
+
+    def save(
+        self,
+        item: str,
+        annotator: str,
+        kind: Kind,
+        key: str,
+        body: Mapping[str, Any],
+        base: int | None = None,
+        *,
+        lease: float = LEASE_SECONDS,
+    ) -> int:
+        """`append` for an annotator at the page: the item must have been given to the annotator, who may not have
+        marked the same passage with the same label already, and the lease becomes longer.
+
+        Raises `NotGiven` too. A lease that has expired is no reason to refuse: what was annotated is stored.
+        """
+        text = canonical(checked(kind, key, body, self.sample(item)))
+        number, who, now = self._item(item), self._annotator(annotator), self._clock()
+        with self._writing() as database:
+            if not leases.is_given(database, number, who):
+                raise NotGiven("this item was not given to you: open it first")
+            version = self._append(database, Thing(number, who, kind, key), text, base, distinct=True)
+            if kind == "done" and body["done"]:
+                leases.end(database, number, who)
+            elif leases.is_available(database, number, who, now):
+                leases.take(database, number, who, now, lease, self.leases_each)
+        return version
+
+    def release(self, item: str, annotator: str) -> None:
+        """Give the lease of an item back, so that others can be offered it."""
+        number, who = self._item(item), self._annotator(annotator)
+        with self._writing() as database:
+            leases.end(database, number, who)
+
+    def listing(self, annotator: str) -> list[tuple[str, Listed]]:
+        """(item, its state) of what the annotator has begun, finished or leased."""
+        with self._reading() as database:
+            listed = leases.listing(database, self._annotator(annotator), self._clock())
+        return [(self._items[own.number - 1], own) for own in listed]
+
+    def progress(self, annotator: str) -> Progress:
+        """How far an annotator is."""
+        with self._reading() as database:
+            return leases.progress(database, self._annotator(annotator), self._clock())
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def number_of(self, item: str) -> int:
+        """Return the place of an item from 1, which addresses of the server contain."""
+        return self._item(item)
+
+    def item_at(self, number: int) -> str:
+        """Return the item with this number. Raises `UnknownItem`."""
+        if not 1 <= number <= len(self._items):
+            raise UnknownItem(f"{self.path}: there is no item number {number}")
+        return self._items[number - 1]
+
+    def _load(self) -> None:
+        """Write what never changes, and the annotators."""
+        about = dict(self._database.execute("SELECT name, value FROM about"))
+        self.id: str = about["id"]
+        """Eight random hexadecimal digits, the same for the life of the store."""
+        self.overlap, self.each, self.seed = (int(about[name]) for name in ("overlap", "each", "seed"))
+        """Number of items for everybody, annotators of each other item, and the seed of that choice and of the
+        responses' orders.
+        """
+        self._digest: str = about["samples"]
+        self._items = [row[0] for row in self._database.execute("SELECT id FROM items ORDER BY number")]
+        self._numbers = {id: number for number, id in enumerate(self._items, start=1)}
+        self._load_annotators()
+
+    def _new_names(self, names: Iterable[str]) -> list[str]:
+        return [name for name in dict.fromkeys(map(checked_name, names)) if name not in self._annotators]
+
+    @contextmanager
+    def _adding(self, names: Sequence[str]) -> Iterator[sqlite3.Connection]:
+        """Open a transaction that begins with new annotators; when it fails, nobody was added."""
+        earlier = self._annotators
+        rows = [(name, self._now()) for name in names]
+        try:
+            with self._writing() as database:
+                database.executemany("INSERT OR IGNORE INTO annotators (name, added) VALUES (?, ?)", rows)
+                self._load_annotators()
+                yield database
+        except BaseException:
+            self._annotators = earlier
+            raise
+
+    def _load_annotators(self) -> None:
+        self._annotators = dict(self._database.execute("SELECT name, number FROM annotators ORDER BY number"))
+
+    def _now(self) -> str:
+        return _iso(self._clock())
+
+    def _item(self, item: str) -> int:
+        if item not in self._numbers:
+            raise UnknownItem(f"{self.path}: there is no item {item!r}")
+        return self._numbers[item]
+
+    def _annotator(self, name: str) -> int:
+        if name not in self._annotators:
+            raise DataError(f"{self.path}: there is no annotator {name!r}: {', '.join(self._annotators) or 'none yet'}")
+        return self._annotators[name]
+
+    def _read_sample(self, number: int) -> Sample:
+        with self._reading() as database:
+            (line,) = database.execute("SELECT sample FROM items WHERE number = ?", (number,)).fetchone()
+        return Sample.model_validate_json(line)
+
+    def _stored(
+        self, database: sqlite3.Connection, thing: Thing, version: int | None = None
+    ) -> tuple[int, str, str] | None:
+        """Return (version, body, time) of this version of a thing, or of the newest one; None: there is none."""
+        row: tuple[int, str, str] | None = database.execute(
+            "SELECT version, body, time FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key = ? "
+            "AND version = coalesce(?, version) ORDER BY version DESC LIMIT 1",
+            (*thing, version),
+        ).fetchone()
+        return row
+
+    def _insert(self, database: sqlite3.Connection, thing: Thing, version: int, text: str, moment: str) -> None:
+        database.execute(
+            "INSERT INTO revisions (time, item, annotator, kind, key, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (moment, *thing, version, text),
+        )
+
+    def _append(
+        self, database: sqlite3.Connection, thing: Thing, text: str, base: int | None, *, distinct: bool = False
+    ) -> int:
+        newest = self._stored(database, thing)
+        version = 0 if newest is None else newest[0]
+        if base is None:
+            if newest is not None and newest[1] == text:
+                return version
+            base = version
+        if base != version:
+            stored = self._stored(database, thing, base + 1)
+            if stored is not None and stored[1] == text:
+                return base + 1
+            raise Conflict(None if newest is None else self._as_revision(thing, newest))
+        if distinct and thing.kind == "span":
+            _refuse_identical(database, thing, json.loads(text))
+        self._insert(database, thing, base + 1, text, self._now())
+        return base + 1
+
+    def _as_revision(self, thing: Thing, newest: tuple[int, str, str]) -> Revision:
+        version, body, moment = newest
+        item, name = self._items[thing.item - 1], self._name_of(thing.annotator)
+        return _revision((item, name, thing.kind, thing.key, version, moment, body))
+
+    def _restore(self, database: sqlite3.Connection, revision: Revision) -> bool:
+        where = f"{revision.kind} {revision.key} of {revision.item} by {revision.annotator}, version {revision.version}"
+        try:
+            text = canonical(checked(revision.kind, revision.key, revision.body, self.sample(revision.item)))
+        except Refused as error:
+            raise DataError(f"{where}: {error}") from None
+        item, annotator = self._item(revision.item), self._annotator(revision.annotator)
+        thing = Thing(item, annotator, revision.kind, revision.key)
+        stored = self._stored(database, thing, revision.version)
+        if stored == (revision.version, text, revision.time):
+            return False
+        if stored is not None:
+            raise DataError(f"{where}: the store has another revision with this version; nothing was added")
+        newest = self._stored(database, thing)
+        if revision.version != (newest[0] if newest else 0) + 1:
+            raise DataError(f"{where}: the version before it is missing; nothing was added")
+        self._insert(database, thing, revision.version, text, revision.time)
+        return True
+
+    def _give(self, database: sqlite3.Connection, item: int, annotator: int, now: float, lease: float) -> None:
+        """Store a lease, and at the first time the order in which this annotator is shown the responses."""
+        leases.take(database, item, annotator, now, lease, self.leases_each)
+        thing = Thing(item, annotator, "order", "")
+        if self._stored(database, thing) is None:
+            id, name = self._items[item - 1], self._name_of(annotator)
+            order = self.shown(id)
+            random.Random(f"order:{self.seed}:{name}:{id}").shuffle(order)
+            self._append(database, thing, canonical({"order": order}), 0)
+
+    def _name_of(self, annotator: int) -> str:
+        return next(name for name, number in self._annotators.items() if number == annotator)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, _explained(self.path):
+            yield self._database
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction that is on the disk when the block ends; after an error nothing of it is."""
+        with self._lock, _explained(self.path), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            yield self._database
+
+
+class UnknownItem(DataError):
+    """The store has no such item."""
+
+
+def is_absent(path: Path) -> bool:
+    """Is there no store and nothing else? True also for what is left of a creation that was killed: nothing was
+    stored.
+    """
+    if not path.exists():
+        return True
+    with _explained(path):
+        database = _connect(path)
+        try:
+            return database.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+        finally:
+            database.close()
+
+
+def checked_name(name: str) -> str:
+    """Return an annotator's name without spaces around it. Raises `DataError` for one that is empty, too long, or has
+    characters that are invisible or change how others are displayed.
+    """
+    name = name.strip()
+    if not name or len(name) > LONGEST_NAME:
+        raise DataError(f"an annotator's name has 1 to {LONGEST_NAME} characters, and {name[:LONGEST_NAME]!r} does not")
+    if HIDDEN.search(name) or "\n" in name or "\t" in name:
+        raise DataError(f"the annotator's name {name!r} has an invisible character: write it without")
+    return name
+
+
+def shown_places(sample: Sample, settings: PageSettings) -> list[int]:
+    """Places of the responses that the page shows: both of two, or the chosen or only one.
+
+    Raises `DataError` for a sample with another number of responses.
+    """
+    count = len(sample.responses)
+    if settings.modes.responses == 2:
+        if count != 2:
+            raise DataError(
+                f"sample {sample.id} has {quantity(count, 'response')}, and the page shows two: draw or keep two, or "
+                "set `modes: {responses: 1, preference: false}` in the page's settings"
+            )
+        return [0, 1]
+    if sample.chosen is not None:
+        return [sample.chosen]
+    if count != 1:
+        raise DataError(
+            f"sample {sample.id} has {count} responses of which none is chosen, and the page shows one: `chosen` is its place"
+        )
+    return [0]
+
+
+def _lines(samples: Iterable[Sample], settings: PageSettings) -> list[tuple[str, str]]:
+    """(id, JSON) of each sample. Raises `DataError` for none at all, an id that comes twice, and what cannot be shown
+    or stored.
+    """
+    lines: dict[str, str] = {}
+    for sample in samples:
+        shown_places(sample, settings)
+        if sample.id in lines:
+            raise DataError(f"two samples have the id {sample.id!r}: ids must be unique")
+        try:
+            lines[sample.id] = sample.model_dump_json(exclude_defaults=True)
+        except PydanticSerializationError as error:
+            raise DataError(f"sample {sample.id!r} cannot be stored: {error}") from None
+    if not lines:
+        raise DataError("there is no sample to annotate")
+    return list(lines.items())
+
+
+def _digest(lines: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
+def _revision(row: Sequence[Any]) -> Revision:
+    """From (item, annotator, kind, key, version, time, body)."""
+    item, annotator, kind, key, version, moment, body = row
+    return Revision.model_construct(
+        item=item, annotator=annotator, kind=kind, key=key, version=version, time=moment, body=json.loads(body)
+    )
+
+
+def _refuse_identical(database: sqlite3.Connection, thing: Thing, body: Mapping[str, Any]) -> None:
+    """Raise `Refused` where the annotator has marked the same passage with the same label already: one of the two would
+    have to be chosen whenever the marks are used.
+    """
+    if body["deleted"]:
+        return
+    rows = database.execute(  # of each span the newest revision: SQLite takes the other columns from the row of the maximum
+        "SELECT key, body, max(version) FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key != ? GROUP BY key",
+        thing,
+    )
+    for _key, other, _version in rows:
+        if _passage(json.loads(other)) == _passage(body):
+            raise Refused("this passage has the same mark already: change that one")
+
+
+def _passage(body: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    return None if body["deleted"] else (body["place"], body["start"], body["end"], body["label"])
+
+
+def make_private(path: Path) -> None:
+    """Let only the store's owner read and write it, where this user is the owner."""
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with suppress(FileNotFoundError, PermissionError):
+            if file.stat().st_mode & 0o077:
+                file.chmod(0o600)
+
+
+def _connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
+    if create:  # before anything is in it; SQLite gives its other files the same rights
+        with suppress(OSError):  # which SQLite reports below
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    address = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
+    database = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("PRAGMA foreign_keys = ON")
+    return database
+
+
+def _check_format(database: sqlite3.Connection, path: Path) -> None:
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise DataError(f"{path}: an SQLite file, but no store of annotations: choose another file with --store")
+    if version > FORMAT:
+        raise DataError(
+            f"{path}: written by a newer version of fgrl (format {version}, this one reads {FORMAT}): update fgrl"
+        )
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script, one by one: `executescript` would end the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """SQLite's errors as errors that a person can act on."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise Busy(f"{path}: another program is writing to the store: end it, then try again") from None
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            raise DiskError(
+                f"{path}: the disk is full or fails ({error}): make room and try again; what was acknowledged is stored"
+            ) from None
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            raise DiskError(
+                f"{path}: {error}: change the rights of the file and its folder, or choose another --store"
+            ) from None
+        if code == sqlite3.SQLITE_NOTADB:
+            raise DataError(f"{path}: no store of annotations: choose another file with --store") from None
+        if code == sqlite3.SQLITE_CORRUPT:
+            raise DataError(
+                f"{path}: the store is damaged ({error}): keep a copy, and restore an export into a new store "
+                "(`fgrl annotate import`)"
+            ) from None
+        raise

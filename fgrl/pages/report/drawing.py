@@ -1,0 +1,377 @@
+"""Tokens with marks as HTML: each token in the colour of its number, segments in brackets, marked passages underlined.
+
+A text is cut where a token or a marked passage begins or ends. Where passages overlap each piece is underlined once for
+every passage that covers it, in lanes below each other. What a mark means is never shown by colour alone: good passages
+have a straight line, poor ones a wavy line, others a dotted line, and each has a number that leads to its reasons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+
+from markupsafe import Markup
+
+from fgrl.base.visible import quantity
+from fgrl.pages.report.escaping import MOST_CHARACTERS, long, render
+from fgrl.pages.report.marked_tokens import MarkedTokens, in_order, kind_of, nested, reasons_of, words_of
+from fgrl.runs.results.text import duration, number, signed
+from fgrl.types import Span
+
+LEVELS = 5
+"""Steps of colour on each side of the middle."""
+MOST_TOKENS = 320
+"""Tokens of an answer without marked passages that are drawn; of one with them those of the first `MOST_CHARACTERS`."""
+LANES = 3
+"""Underlines below each other; where more passages overlap, the last lane holds several."""
+MOST_MARKS = 40
+"""Passages of an annotation that are drawn, the first ones of the text."""
+MOST_QUOTED = 90
+"""Characters of a passage that are repeated beside its reasons."""
+MOST_REASON = 600
+"""Characters of a reason."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Colours of one number: the middle is neutral, `reach` away from it the colour is full."""
+
+    reward: str
+    middle: float = 0.0
+    reach: float = 1.0
+    why: str = ""
+    zero: str = "z"
+    """Class of the stylesheet of what is neutral."""
+    strong: float = math.inf
+    """From here on tokens are underlined, whatever their colour. Then there are no values below the middle."""
+    words: Callable[[float, int], str] = signed
+
+    def level(self, value: float | None) -> str:
+        """Return a class of the stylesheet: "n5" .. "n1", "z", "p1" .. "p5", or "" without a value."""
+        if value is None:
+            return ""
+        step = max(-LEVELS, min(LEVELS, round((value - self.middle) / self.reach * LEVELS)))
+        return f"{'p' if step > 0 else 'n'}{abs(step)}" if step else self.zero
+
+    def legend(self) -> list[tuple[str, str]]:
+        """(class, value in the middle of the class), from low to high."""
+        steps = range(-LEVELS if math.isinf(self.strong) else 0, LEVELS + 1)
+        values = [self.middle + abs(self.reach) * step / LEVELS for step in steps]
+        return [(self.level(value), self.words(value, 2)) for value in values]
+
+
+def scale(reward: str, values: Sequence[float], *, around_zero: bool = False) -> Scale:
+    """Zero is neutral, unless nearly all values lie on one side of it and differ: then their median is. `around_zero`:
+    zero is in any case, because the sign has a meaning, as that of a critic's labels and of an advantage.
+    """
+    if not values:
+        return Scale(reward, why="no values")
+    ordered = sorted(values)
+    low, high = _quantile(ordered, 0.05), _quantile(ordered, 0.95)
+    middle, why = 0.0, "neutral is 0"
+    if not around_zero and low < high and (low > 0 or high < 0):
+        middle = _quantile(ordered, 0.5)
+        why = f"nearly all values lie on one side of 0, so neutral is their median, {number(middle)}"
+    reach = _quantile(sorted(abs(value - middle) for value in ordered), 0.95)
+    return Scale(reward, middle, reach if reach > 0 else 1.0, why)
+
+
+def scales_of(reward: str, items: Sequence[MarkedTokens], around_zero: bool) -> tuple[Scale, Scale]:
+    """Return the colours of the tokens and of the segments of some answers."""
+    values = [value for item in items for value in item.values or [] if value is not None]
+    sums = [total for item in items for total in item.sums().values()]
+    return scale(reward, values, around_zero=around_zero), scale(reward, sums, around_zero=around_zero)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, math.floor(share * len(ordered)))]
+
+
+@dataclass
+class Passage:
+    """A marked passage in the list beside the answer."""
+
+    number: int
+    kind: str
+    words: str
+    quote: Markup
+    reasons: list[Markup]
+
+
+@dataclass
+class ShownAnnotation:
+    """An annotation of an answer by one critic or person."""
+
+    by: str
+    missing: bool
+    """The critic was asked, and nothing usable came back."""
+    critique: Markup | None = None
+    """None: there is no comment on the whole answer."""
+    passages: list[Passage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Remarks on what is not drawn."""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    """Answers to questions about the whole response, and the time that it took."""
+
+
+@dataclass
+class Drawing:
+    """An answer as a page shows it: its text once for each number of its tokens, of which one is seen, and what was
+    marked on it.
+    """
+
+    layers: list[Markup]
+    annotations: list[ShownAnnotation]
+
+    @classmethod
+    def of(
+        cls, items: Sequence[MarkedTokens], scales: Sequence[tuple[Scale | None, Scale | None]], *, chain: bool = False
+    ) -> Drawing:
+        """items: the same answer with one number each; scales: of the tokens and of the segments of each."""
+        marked, spans = listed(items[0], chain)
+        return cls([draw(item, *pair, spans) for item, pair in zip(items, scales, strict=True)], marked)
+
+
+@dataclass
+class ShownAnswer:
+    """An answer as a page shows it."""
+
+    title: str
+    drawing: Drawing | None = None
+    """None: the model has no answer to this prompt."""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    sums: list[str] = field(default_factory=list)
+    """Total of the token rewards, one for each reward; empty where no token has one."""
+    warnings: list[str] = field(default_factory=list)
+    verdicts: list[tuple[str, str]] = field(default_factory=list)
+    """(class of the stylesheet, words)."""
+    notes: list[str] = field(default_factory=list)
+    """What is not shown of it."""
+    later: list[tuple[str, Markup]] = field(default_factory=list)
+    """(role, text) of what followed in the conversation."""
+
+
+@dataclass
+class Exchange:
+    """A prompt with answers."""
+
+    turns: list[tuple[str, Markup]]
+    """(role, text); the role is "" when the prompt is plain text."""
+    answers: list[ShownAnswer]
+    id: str = ""
+    is_first: bool = True
+    """Among the first prompts of the file; the others are shown because of their rank."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Place in each order other than the file's."""
+    comparisons: list[tuple[str, Markup | None]] = field(default_factory=list)
+    """Comparisons of the answers in words, with the reason."""
+    more: int = 0
+    """Annotated answers that are not shown."""
+
+    @property
+    def classes(self) -> str:
+        """Classes of the stylesheet, which orders the exchanges."""
+        places = (f"{order}-{place}" for order, place in self.ranks.items())
+        return " ".join(["exchange", *([] if self.is_first else ["extra"]), *places])
+
+
+def listed(item: MarkedTokens, chain: bool = False) -> tuple[list[ShownAnnotation], list[Span]]:
+    """Return what critics and people recorded, and the passages that are drawn, in the order of their numbers. Those
+    that do not fit the text are counted.
+    """
+    shown, every = [], list[Span]()
+    for name, recorded in item.annotations:
+        by = " · ".join(dict.fromkeys(filter(None, (name, recorded.by if recorded else ""))))
+        if recorded is None:
+            shown.append(ShownAnnotation(by, True))
+            continue
+        marks = in_order([span for span in recorded.spans if span.end <= len(item.text)])
+        notes = [] if recorded.spans else ["No passage is marked."]
+        if unfit := len(recorded.spans) - len(marks):
+            notes.append(f"{unfit} marked passage{'s do' if unfit > 1 else ' does'} not fit the text.")
+        if more := len(marks) - MOST_MARKS:
+            notes += [f"{quantity(more, 'more marked passage')} not drawn."] if more > 0 else []
+        if marks and item.tokens and not fits(item):
+            notes.append("Which tokens they are is not known.")
+        passages = [
+            Passage(
+                len(every) + place, kind_of(span), words_of(span),
+                long(item.text[span.start : span.end], MOST_QUOTED) or Markup("(empty)"),
+                [long(reason, MOST_REASON) for reason in reasons_of(span, chain)],
+            )
+            for place, span in enumerate(marks[:MOST_MARKS], 1)
+        ]  # fmt: skip
+        every += marks[:MOST_MARKS]
+        facts = [
+            (question, ", ".join(map(str, answer)) if isinstance(answer, list) else str(answer))
+            for question, answer in recorded.answers.items()
+        ]
+        facts += [] if recorded.seconds is None else [("time", duration(recorded.seconds))]
+        critique = long(recorded.critique) if recorded.critique else None
+        shown.append(ShownAnnotation(by, False, critique, passages, notes, facts))
+    return shown, every
+
+
+@dataclass
+class Piece:
+    """Text that is drawn as one: a part of it that no token and no passage begins or ends inside of."""
+
+    text: str
+    places: list[int]
+    """Its tokens; several share a character of an emoji."""
+    marks: list[int] = field(default_factory=list)
+    """Places of the passages that cover it, the outermost first."""
+    ends: list[int] = field(default_factory=list)
+    """Places of the passages that end behind it."""
+    breaks: bool = False
+    """It is a part of what breaks a rule."""
+    outside: bool = False
+    """It is a token that covers no character, as the end-of-sequence token."""
+
+
+def pieces(item: MarkedTokens, spans: Sequence[Span] = ()) -> list[Piece]:
+    """Return the text in pieces. An empty passage is a piece without text.
+
+    Text is cut from the response by the tokens' offsets, so that an emoji of four tokens is itself. Where the offsets
+    do not fit the tokens each token's own text is taken, and no passage is drawn.
+    """
+    if not fits(item):
+        return [Piece(token, [i]) for i, token in enumerate(item.tokens)]
+    size, order = len(item.text), nested(spans)
+    owners: list[list[int]] = [[] for _ in item.text]
+    others: dict[int, list[Piece]] = {}
+    """By place, what covers no character."""
+    for i in order:
+        if spans[i].start == spans[i].end:
+            others.setdefault(spans[i].start, []).append(Piece("", [], [i], [i]))
+    for i, (start, end) in enumerate(item.offsets):
+        for at in range(start, end):
+            owners[at].append(i)
+        if start == end:
+            others.setdefault(start, []).append(Piece(item.tokens[i], [i], outside=True))
+    known = [*item.offsets, *((span.start, span.end) for span in [*spans, *item.violations])]
+    cuts = sorted({0, size, *(at for pair in known for at in pair if at < size)})
+    found: list[Piece] = []
+    for start, end in pairwise([*cuts, size]):
+        found += others.get(start, [])
+        if end > start:
+            marks = [i for i in order if spans[i].start <= start and end <= spans[i].end]
+            broken = any(span.start <= start and end <= span.end for span in item.violations)
+            ends = [i for i in marks if end == min(size, spans[i].end)]
+            found.append(Piece(item.text[start:end], owners[start], marks, ends, broken))
+    return found
+
+
+def fits(item: MarkedTokens) -> bool:
+    """Return True if it is known which characters are which token's: the offsets are pairs in order, inside the text."""
+    inside = all(0 <= start <= end <= len(item.text) for start, end in item.offsets)
+    covering = [(start, end) for start, end in item.offsets if start < end]
+    return inside and covering == sorted(covering) and len(item.offsets) == len(item.tokens)
+
+
+def lanes(marks: Sequence[Span]) -> list[int]:
+    """Return a lane for each passage, in their order, so that passages that overlap are in different ones as long as
+    there are enough.
+    """
+    ends: list[int] = []
+    result = []
+    for mark in marks:
+        lane = next((lane for lane, end in enumerate(ends) if end <= mark.start), len(ends))
+        ends[lane : lane + 1] = [mark.end]
+        result.append(min(lane, LANES - 1))
+    return result
+
+
+def draw(
+    item: MarkedTokens, tint: Scale | None = None, bracket: Scale | None = None, spans: Sequence[Span] = (), start: int = 0
+) -> Markup:  # fmt: skip
+    """Return the response as HTML. tint and bracket: colours of tokens and of segments; start: the first token that is
+    drawn.
+    """
+    # 1. what of it is drawn
+    count, stop = len(item.tokens), start + MOST_TOKENS
+    if spans:
+        stop = max(stop, sum(left < MOST_CHARACTERS for left, _right in item.offsets))
+    shown, at = list[Piece](), 0
+    for piece in pieces(item if count else replace(item, text=item.text[:MOST_CHARACTERS]), spans):
+        at = piece.places[0] if piece.places else at
+        shown += [piece] if start <= at < stop else []
+    # 2. passages that end behind it end with it
+    seen = {i for piece in shown for i in piece.ends}
+    cut_off = {i: piece for piece in shown for i in piece.marks if i not in seen}
+    for i, last in cut_off.items():
+        last.ends.append(i)
+    order = nested(spans)
+    lines = dict(zip(order, lanes([spans[i] for i in order]), strict=True))
+    # 3. segment by segment
+    sums, parts = item.sums(), [_more("{} tokens before … ", start)]
+    for segment, group in groupby(shown, lambda piece: _segment(item, piece)):
+        inside = list(group)
+        if segment is not None and inside[0].text[:1] == " " and inside[0].text[1:2].strip():
+            parts.append(Markup(" "))  # before the bracket, so that words do not touch
+            inside[0].text = inside[0].text[1:]
+        drawn = Markup("").join(_drawn(item, piece, tint, spans, lines) for piece in inside)
+        if segment is not None and bracket is not None and segment in sums:
+            total, size = sums[segment], len({place for piece in inside for place in piece.places})
+            title = f"segment {segment + 1}: {item.what} {signed(total)} on {size} tokens"
+            inner = drawn + Markup("<sub>{}</sub>").format(signed(total, 2))
+            drawn = Markup('<span class="seg {}" title="{}">{}</span>').format(bracket.level(total), title, inner)
+        elif segment is not None:
+            drawn = Markup('<span class="seg">{}</span>').format(drawn)
+        parts.append(drawn)
+    parts += [] if shown else [Markup('<span class="note">(nothing)</span>')]
+    parts.append(_more(" … {} tokens more", count - stop))
+    parts.append(_more(" … {} characters more", 0 if count else len(item.text) - MOST_CHARACTERS))
+    return Markup("").join(parts)
+
+
+def _more(words: str, count: int) -> Markup:
+    return Markup('<span class="note">{}</span>').format(words.format(count)) if count > 0 else Markup("")
+
+
+def _segment(item: MarkedTokens, piece: Piece) -> int | None:
+    index = item.segments[piece.places[0]] if item.segments and piece.places else -1
+    return index if index >= 0 else None
+
+
+def _drawn(
+    item: MarkedTokens, piece: Piece, tint: Scale | None, spans: Sequence[Span], lines: dict[int, int]
+) -> Markup:  # fmt: skip
+    """Return a piece with its lines, and the numbers of the passages that end behind it."""
+    classes, words = _token(item, piece, tint) if piece.places else ([], [])
+    words += [f"{i + 1} {words_of(spans[i])}" for i in piece.marks]
+    html, title = render(piece.text), Markup(' title="{}"').format(" · ".join(words)) if words else ""
+    if piece.places:
+        shown = html or Markup('<b class="hidden">·</b>')
+        html, title = Markup('<i class="t {}"{}>{}</i>').format(" ".join(filter(None, classes)), title, shown), ""
+    for i in reversed(piece.marks):
+        kind = f"{kind_of(spans[i])} lane-{lines[i]}"
+        html, title = Markup('<span class="mark {}"{}>{}</span>').format(kind, title, html), ""
+    numbers = (Markup('<sup class="number {}">{}</sup>').format(kind_of(spans[i]), i + 1) for i in piece.ends)
+    return html + Markup("").join(numbers)
+
+
+def _token(item: MarkedTokens, piece: Piece, tint: Scale | None) -> tuple[list[str], list[str]]:
+    """Return classes of the stylesheet, and what is told while the mouse is over it."""
+    first, last, count = piece.places[0] + 1, piece.places[-1] + 1, len(item.tokens)
+    known = sorted({value for i in piece.places if item.values and (value := item.values[i]) is not None})
+    segment, ends = _segment(item, piece), item.kinds[last - 1] == "eos"
+    words = [f"tokens {first} to {last} of {count}" if last > first else f"token {first} of {count}"]
+    classes = []
+    if known and tint:
+        value = max(known, key=lambda value: abs(value - tint.middle))
+        classes = [tint.level(value), *(["strong"] if value >= tint.strong else [])]
+    if known:
+        texts = [(tint.words if tint else signed)(value, 3) for value in (known[0], known[-1])]
+        words.append(f"{item.what} {' to '.join(dict.fromkeys(texts))}")
+    elif item.values is not None:
+        words.append(f"no {item.what}")
+    words += [] if segment is None else [f"segment {segment + 1}"]
+    words += ["ends the answer"] if ends and segment is None else []
+    classes += ["end"] if piece.outside or (ends and segment is None) else []
+    if piece.breaks:
+        classes.append("breaks")
+        words.append("breaks a rule")
+    return classes, words

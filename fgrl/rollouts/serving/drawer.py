@@ -1,0 +1,421 @@
+"""A model that servers of vLLM draw from.
+
+What is drawn is a response to its request, from weights that the servers were shown to have, or it is asked for again. A
+server that ends or hangs is replaced, gets the weights, and only what is missing is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fgrl.base import console, stops
+from fgrl.base.errors import EngineFailed, Stopped, UsageError
+from fgrl.feedback.llm import background, together
+from fgrl.kinds import Drawer, DrawRequest, Parcel, Transfer
+from fgrl.rollouts.serving import completions, connection
+from fgrl.rollouts.serving.completions import BadAnswer
+from fgrl.rollouts.serving.connection import Refused, ServerGone
+from fgrl.rollouts.serving.early import complete
+from fgrl.rollouts.serving.servers import Servers, Slot
+from fgrl.types import DrawnResponse
+
+T = TypeVar("T")
+
+TRIES = 4
+"""How often a request is asked before the run stops."""
+RENEWALS = 3
+"""How often servers are replaced in a row, without an answer in between, before the run stops."""
+POLL = 0.1
+"""Seconds between two looks at whether the run is to stop."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long and how much."""
+
+    draw: float
+    """Seconds that one response may take."""
+    transfer: float
+    """Seconds that each step of a transfer may take."""
+    concurrency: int
+    """Requests that one server has at the same time."""
+    checksum_every: int
+    """After how many transfers every tensor is compared; 0: never."""
+    keep: bool
+    """A version is drawn from while the model changes already."""
+    rest: bool
+    """Servers free their memory while nobody draws."""
+
+
+@dataclass
+class _Round:
+    """What is asked of all servers together until everything is answered or no server is left."""
+
+    queue: deque[int]
+    before: int
+    """Responses of earlier rounds."""
+    drawn: dict[int, DrawnResponse] = field(default_factory=dict)
+    by: dict[int, Slot] = field(default_factory=dict)
+    """Which server drew it."""
+    lost: dict[int, tuple[Slot, str]] = field(default_factory=dict)
+    """Servers that gave no answer, by number, and why."""
+    problem: Exception | None = None
+    """A request that is not answered after `TRIES` attempts."""
+
+
+class Served(Drawer):
+    """Draws from servers. The requests of a process are shared out over all of them."""
+
+    def __init__(
+        self, model: Any, servers: Callable[[], Servers], transfer: Transfer, dtype: str, limits: Limits, end: Callable[[], None]
+    ) -> None:  # fmt: skip
+        """servers: those to draw from, started at the first use. end: gives them back."""
+        self.model, self.transfer, self.dtype, self.limits = model, transfer, dtype, limits
+        self._servers_of, self._end = servers, end
+        self._servers: Servers | None = None
+        self._parcel: Parcel | None = None
+        self._id = secrets.token_hex(4)
+        self._sent = 0
+        self._closed = False
+        self._tries: Counter[int] = Counter()
+        vocabulary = model.transformer.get_output_embeddings().weight.shape[0]
+        self._reader = completions.Reader(frozenset(model.eos_ids), vocabulary)
+
+    # -- weights -------------------------------------------------------------------------------------------------------
+
+    def take(self, weights: Any, version: int) -> None:
+        """Bring the weights to all servers, unless this version is there already. With several processes all of them call
+        it; that of rank 0 brings them.
+        """
+        if weights is not self.model:
+            raise ValueError("this drawer draws from the model that it was opened with: open another one")
+        if self._parcel is not None and version == self.version:
+            return
+        servers = self._lent()
+        with servers.reserved():
+            if together.ranks() == 1:
+                self._bring_first(version)
+                return
+            name = together.lead(lambda _share: self._bring_first(version), _nothing)
+            if together.rank():
+                self._id, servers.started = name, True
+                self._replace_parcel(version, servers)
+
+    def _bring_first(self, version: int) -> str:
+        servers = self._lent()
+        if not servers.started:
+            servers.start()
+        self.wake()
+        self._replace_parcel(version, servers)
+        self._sent += 1
+        self._bring(servers)
+        return self._id
+
+    def _replace_parcel(self, version: int, servers: Servers) -> None:
+        """Pack the weights of a version in place of those that were drawn from."""
+        before, self.version = self._parcel, version
+        label = f"fgrl-{self._id}-{version}"
+        self._parcel = self.transfer.pack(self.model, label, self.dtype, servers.folder, keep=self.limits.keep)
+        servers.held[self._parcel.name, self._parcel.version] += 1
+        if before is not None:
+            self._discard(before, servers)
+
+    def _discard(self, parcel: Parcel, servers: Servers) -> None:
+        held = servers.held
+        held[parcel.name, parcel.version] -= 1
+        if held[parcel.name, parcel.version] or servers.rank:
+            return  # another drawer has the same weights
+        slots = servers.slots() if servers.started else []
+        for slot in slots:
+            if slot.version == parcel.version:
+                servers.note(slot, "")  # whoever has the same weights later brings them again
+        with contextlib.suppress(ServerGone, Refused):  # a server that is gone keeps nothing
+            parcel.discard([slot.connection for slot in slots], self.limits.transfer)
+
+    def _bring(self, servers: Servers) -> None:
+        """Bring the weights to the servers that do not have them, and replace those that end meanwhile."""
+        failures = 0
+        with servers.changing():
+            while missing := [slot for slot in servers.slots() if slot.version != self._label]:
+                for slot in missing:
+                    stops.point()
+                    try:
+                        self._bring_to(slot)
+                    except (ServerGone, Refused) as problem:
+                        failures += 1
+                        if failures > RENEWALS:
+                            raise EngineFailed(
+                                f"the weights do not reach server {slot.number}: {problem}\n{servers.last_words(slot)}"
+                            ) from None
+                        servers.renew(slot, str(problem))
+                    else:
+                        servers.note(slot, self._label)
+
+    @property
+    def _label(self) -> str:
+        assert self._parcel is not None
+        return self._parcel.version
+
+    def _bring_to(self, slot: Slot) -> None:
+        """Bring the weights to one server, and see that it has them."""
+        assert self._parcel is not None
+        limit, server = self.limits.transfer, slot.connection
+        self._parcel.deliver(server, limit)
+        self._check_version(slot)
+        every = self.limits.checksum_every
+        if every and (self._sent - 1) % every == 0 and (wrong := self._parcel.differing(server, limit)):
+            raise Stopped(
+                f"server {slot.number} has other weights than version {self.version} that was sent to it: {len(wrong)} tensors differ, "
+                f"the first of them {wrong[0]}"
+            )
+
+    def _check_version(self, slot: Slot) -> None:
+        assert self._parcel is not None
+        if (found := self._parcel.arrived(slot.connection, self.limits.transfer)) != self._label:
+            raise Stopped(
+                f"server {slot.number} reports the weights {found or 'of no version'} after {self._label} was sent to it: the transfer has not "
+                "arrived"
+            )
+
+    # -- drawing -------------------------------------------------------------------------------------------------------
+
+    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
+        if not requests:
+            return []
+        self._check(requests)
+        drawn: dict[int, DrawnResponse] = {}
+        self._tries.clear()
+        barren = 0
+        with self._with_weights() as servers:
+            while len(drawn) < len(requests):
+                missing = deque(place for place in range(len(requests)) if place not in drawn)
+                work = _Round(missing, before=len(drawn))
+                slots = servers.slots()
+                self._attend(self._ask_all(slots, requests, work), work, len(requests))
+                if work.problem is not None:
+                    raise work.problem
+                lost = dict(work.lost)
+                for slot in slots:  # what was drawn from other weights is no response
+                    mine = [place for place, by in work.by.items() if by.number == slot.number]
+                    if slot.number not in lost and mine and (why := self._changed(slot)):
+                        lost[slot.number] = (slot, why)
+                        for place in mine:
+                            del work.drawn[place]
+                drawn |= work.drawn
+                barren = 0 if work.drawn else barren + 1
+                self._renew(servers, lost, barren)
+        return [drawn[place] for place in range(len(requests))]
+
+    def stream(self, request: DrawRequest) -> Iterator[int]:
+        self._check([request])
+        with self._with_weights() as servers:
+            slot = servers.slots()[0]
+            given = self._stream(slot, request)
+            try:
+                while (part := self._attend(_next(given))) is not None:
+                    yield from part
+            except (ServerGone, Refused, BadAnswer) as problem:
+                raise EngineFailed(f"server {slot.number} did not end its answer: {problem}") from None
+            finally:
+                self._attend(given.aclose())
+
+    @contextlib.contextmanager
+    def _with_weights(self) -> Iterator[Servers]:
+        """Inside, the servers have the weights, and nobody else of this process uses them."""
+        servers = self._lent()
+        with servers.reserved():
+            if self._parcel is None:
+                self._bring_first(self.version)
+            self._bring(servers)
+            yield servers
+
+    def _check(self, requests: Sequence[DrawRequest]) -> None:
+        longest = max(len(one.prompt) + one.sampling.max_new_tokens for one in requests)
+        self.model.check_length(
+            longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`"
+        )
+        coldest = min((one.sampling.temperature for one in requests if one.sampling.temperature), default=1.0)
+        if coldest < completions.LEAST_TEMPERATURE:
+            raise UsageError(
+                f"temperature {coldest:g}: vLLM samples at {completions.LEAST_TEMPERATURE} instead; set 0 (greedy) or at least that"
+            )
+
+    def _changed(self, slot: Slot) -> str:
+        """Return why a server cannot have drawn from the weights that it was given; "" where it has."""
+        assert self._parcel is not None
+        try:
+            found = self._parcel.arrived(slot.connection, self.limits.transfer)
+        except (ServerGone, Refused) as problem:
+            return str(problem)
+        return "" if found == self._label else f"it reports the weights {found or 'of no version'} after drawing"
+
+    def _renew(self, servers: Servers, lost: dict[int, tuple[Slot, str]], barren: int) -> None:
+        """Replace servers that are gone, and bring the weights to them."""
+        if lost and barren > RENEWALS:
+            slot, why = next(iter(lost.values()))
+            raise EngineFailed(
+                f"server {slot.number} of vLLM ends or hangs again and again: {why}\n{servers.last_words(slot)}"
+            )
+        for slot, why in lost.values():
+            stops.point()
+            servers.renew(slot, why)
+        self._bring(servers)
+
+    async def _ask_all(self, slots: Sequence[Slot], requests: Sequence[DrawRequest], work: _Round) -> None:
+        ends = {
+            early: None if early is None else complete(early, self.model.tokenizer)
+            for early in {one.early for one in requests}
+        }
+        limits = self.limits
+
+        async def ask_from(slot: Slot, client: Any) -> None:
+            while work.queue and slot.number not in work.lost and work.problem is None:
+                place = work.queue.popleft()
+                request = requests[place]
+                self._tries[place] += 1
+                try:
+                    async with asyncio.timeout(limits.draw):
+                        answer = await self._ask(client, request, ends[request.early], first=self._tries[place] == 1)
+                except (BadAnswer, Refused) as problem:
+                    work.queue.append(place)
+                    if self._tries[place] >= TRIES:
+                        work.problem = EngineFailed(
+                            f"server {slot.number} of vLLM gives no response to a request, {TRIES} times: {problem}"
+                        )
+                except (ServerGone, TimeoutError) as problem:
+                    work.queue.append(place)
+                    self._tries[place] -= 1
+                    work.lost[slot.number] = (slot, str(problem) or f"no answer within draw_timeout, {limits.draw:g} s")
+                else:
+                    work.drawn[place], work.by[place] = answer, slot
+
+        async def ask(slot: Slot) -> None:
+            async with slot.connection.open(limits.draw, limits.concurrency) as client, asyncio.TaskGroup() as workers:
+                for _ in range(min(limits.concurrency, -(-len(work.queue) // len(slots)))):
+                    workers.create_task(ask_from(slot, client))
+
+        async with asyncio.TaskGroup() as copies:
+            for slot in slots:
+                copies.create_task(ask(slot))
+
+    async def _ask(self, client: Any, request: DrawRequest, ended: Any, *, first: bool) -> DrawnResponse:
+        assert self._parcel is not None
+        if request.early is not None and request.early.json_object:  # the server cannot tell where it ends
+            ids: list[int] = []
+            logp: list[float] = []
+            async for tokens, values, reason in self._parts(client, request):
+                before, ids, logp = len(ids), ids + tokens, logp + values
+                if (whole := self._finished(ids, logp, request, ended, reason, before)) is not None:
+                    return whole
+            raise ServerGone("the stream ended before the answer")
+        body = completions.body(request, self._reader, self._parcel.name, own_ends=first)
+        answer = await connection.post(client, "/v1/completions", body, self.limits.draw)
+        return completions.read(answer, request, self._reader, ended, self.version)
+
+    async def _parts(self, client: Any, request: DrawRequest) -> Any:
+        """Yield tokens, log-probabilities and the finish reason as they come."""
+        assert self._parcel is not None
+        body = completions.body(request, self._reader, self._parcel.name, own_ends=False) | {"stream": True}
+        async for event in connection.events(client, "/v1/completions", body, self.limits.draw):
+            part = completions.part(event, request, self._reader)
+            if part is not None:
+                yield part
+
+    def _finished(
+        self, ids: list[int], logp: list[float], request: DrawRequest, ended: Any, reason: str | None, before: int
+    ) -> DrawnResponse | None:
+        """Return the response, if it ends with the tokens from `before` on. reason: why the server ends it there, if it does."""
+        try:
+            at_limit = reason == "length"
+            return completions.finished(
+                ids, logp, request, self._reader, ended, self.version, at_limit=at_limit, start=before
+            )
+        except BadAnswer:
+            if reason is not None:
+                raise
+            return None
+
+    async def _stream(self, slot: Slot, request: DrawRequest) -> Any:
+        ended = None if request.early is None else complete(request.early, self.model.tokenizer)
+        ids: list[int] = []
+        logp: list[float] = []
+        async with slot.connection.open(self.limits.draw, 1) as client:
+            async for tokens, values, reason in self._parts(client, request):
+                before, ids, logp = len(ids), ids + tokens, logp + values
+                whole = self._finished(ids, logp, request, ended, reason, before)
+                yield tokens if whole is None else whole.token_ids[before:]
+                if whole is not None:
+                    return
+        raise ServerGone("the stream ended before the answer")
+
+    def _attend(self, work: Coroutine[Any, Any, T], drawing: _Round | None = None, of: int = 0) -> T:
+        """Return what the work returns. While it goes on, this thread sees whether the run is to stop."""
+        future = background.start(work)
+        try:
+            while True:
+                try:
+                    return future.result(POLL)
+                except concurrent.futures.TimeoutError:
+                    if future.done():  # it is the work's own
+                        raise
+                    stops.point()
+                    if self._closed:
+                        raise EngineFailed("the model was closed while it was drawn from") from None
+                    if drawing is not None:
+                        console.drawn((drawing.before + len(drawing.drawn)) / of, of)
+        except BaseException:
+            future.cancel()
+            raise
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def rest(self) -> None:
+        self._tell("/sleep?level=1")
+
+    def wake(self) -> None:
+        self._tell("/wake_up")
+
+    def _tell(self, path: str) -> None:
+        """Tell servers to free memory or to take it again; one that does not answer is replaced."""
+        servers = self._servers
+        if not self.limits.rest or servers is None or servers.rank or not servers.started:
+            return
+        with servers.reserved():
+            for slot in servers.slots():
+                try:
+                    slot.connection.call(path, limit=self.limits.transfer)
+                except (ServerGone, Refused) as problem:
+                    servers.renew(slot, str(problem))
+
+    def _lent(self) -> Servers:
+        if self._servers is None:
+            self._servers = self._servers_of()
+        return self._servers
+
+    def close(self) -> None:
+        self._closed = True  # for a thread that draws
+        if self._servers is not None:
+            self.rest()
+        servers, self._servers = self._servers, None
+        if servers is None:
+            return
+        if self._parcel is not None:
+            with servers.reserved():
+                self._discard(self._parcel, servers)
+            self._parcel = None
+        self._end()
+
+
+async def _next(parts: Any) -> list[int] | None:
+    return await anext(parts, None)
+
+
+def _nothing(work: list[Any]) -> list[Any]:
+    raise RuntimeError("weights are brought by rank 0 alone")

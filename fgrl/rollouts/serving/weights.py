@@ -1,0 +1,144 @@
+"""The weights of a model as an engine gets them: under the names of a checkpoint, in the engine's type, adapters merged;
+and what tells whether the engine has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
+
+from fgrl.base.errors import Unavailable, UsageError
+from fgrl.models.decoding import copies
+from fgrl.models.language_model import NEWEST
+from fgrl.rollouts.serving.connection import Connection
+
+Named = tuple[str, Tensor]
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Return the type of that name."""
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+@torch.no_grad()
+def sent(model: Any, dtype: str, *, seed: int = 0, merge: bool = True) -> Iterator[Named]:
+    """Yield name and tensor of each weight of a `LanguageModel`, on its device, in `dtype`; shared weights once.
+
+    With `merge` active adapters are added; in bfloat16 such a sum is rounded stochastically, the same way for the same
+    `seed`. Without it the weights below the adapters are yielded. Raises `UsageError` for adapters that cannot be merged
+    and for quantized weights.
+    """
+    net, target = model.transformer, torch_dtype(dtype)
+    noise = torch.Generator(model.device).manual_seed(seed % 2**63)
+    for name, weight in _state(model).items():
+        path, _, leaf = name.rpartition(".")
+        layer = net.get_submodule(path) if hasattr(net, "get_submodule") and merge and _is_adapted(net, path) else None
+        if layer is not None and leaf == "weight" and copies.active_adapters(layer):
+            if not copies.can_merge(layer):
+                raise UsageError(f"the adapter of {path} is no plain LoRA, and cannot be merged into its weight")
+            yield name, copies.in_type(copies.merged(layer), target, noise).contiguous()
+        else:
+            yield name, weight.detach().to(target).contiguous()
+
+
+def _is_adapted(net: Any, path: str) -> bool:
+    try:
+        return hasattr(net.get_submodule(path), "lora_A")
+    except AttributeError:  # a name of the checkpoint that the module does not have
+        return False
+
+
+def check_full(model: Any) -> None:
+    """Raise `UsageError` for a model whose full weights cannot be sent."""
+    if model.spec.quantize:
+        raise UsageError(
+            f"{model.spec.base} is loaded in 4 bits, and full weights of it cannot be sent: train an adapter and leave `transfer` to its "
+            "default, which sends that alone"
+        )
+    if model.sharded:
+        raise UsageError("each process has a part of the weights, and none can send all of them: use another strategy")
+
+
+def _state(model: Any) -> dict[str, Tensor]:
+    """Names of the checkpoint to the weights below adapters."""
+    check_full(model)
+    weights, seen = {}, set()
+    for name, weight in model.transformer.state_dict().items():
+        if ".lora_" in name or not weight.is_floating_point():
+            continue
+        place = (weight.data_ptr(), weight.shape)
+        if place not in seen:  # tied weights are sent once
+            seen.add(place)
+            weights[name.replace(".base_layer.", ".")] = weight
+    return revert_weight_conversion(model.transformer, weights)
+
+
+def adapter(model: Any, dtype: str) -> Iterator[Named]:
+    """Yield the matrices of the adapter that is trained, as an engine multiplies by them: B with the scale."""
+    target = torch_dtype(dtype)
+    with torch.no_grad():
+        for path, layer in model.transformer.named_modules():
+            if not hasattr(layer, "lora_A") or NEWEST not in layer.lora_A:
+                continue
+            up = layer.lora_B[NEWEST].weight.detach().to(target)
+            scale = layer.scaling[NEWEST]
+            yield f"{path}.lora_A", layer.lora_A[NEWEST].weight.detach().to(target)
+            yield f"{path}.lora_B", up if scale == 1 else up * scale
+
+
+def digest(tensor: Tensor) -> str:
+    """sha256 of the bytes of a tensor."""
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
+    return hashlib.sha256(flat.numpy().data).hexdigest()
+
+
+def differing(server: Connection, tensors: Iterable[Named], limit: float) -> list[str]:
+    """Return the names of those weights that the workers of a server do not have, with what is wrong."""
+    named = dict(tensors)
+    return compare(named, server.rpc("fgrl_digests", json.dumps(list(named)), limit=limit))
+
+
+def differing_adapter(server: Connection, name: str, tensors: Iterable[Named], limit: float) -> list[str]:
+    """`differing`, of the adapter that the server calls `name`: it has these matrices and no others."""
+    named = dict(tensors)
+    workers = server.rpc("fgrl_adapter", name, limit=limit)
+    others = sorted(set().union(*workers) - named.keys())
+    return [*compare(named, workers), *(f"{other} (it was not sent)" for other in others)]
+
+
+def compare(named: Mapping[str, Tensor], workers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Compare tensors with what each worker says of its part of them. Together the parts are the whole."""
+    wrong = []
+    for name, tensor in named.items():
+        parts = [worker.get(name) for worker in workers]
+        if not all(isinstance(part, Mapping) for part in parts):
+            wrong.append(f"{name} (the server does not have it)")
+            continue
+        places = {json.dumps([part["rows"], part["columns"]]): part for part in parts if part is not None}
+        held = 0
+        for part in places.values():
+            rows = torch.cat([tensor[first:last] for first, last in part["rows"]])
+            own = rows if part["columns"] is None else rows[:, part["columns"][0] : part["columns"][1]]
+            held += own.numel()
+            if digest(own) != part["digest"]:
+                wrong.append(f"{name} (another content)")
+                break
+        else:
+            if held != tensor.numel():
+                wrong.append(f"{name} (the server has {held:,} of {tensor.numel():,} numbers)")
+    return wrong
+
+
+def need_gpu(what: str) -> None:
+    """Raise `Unavailable` where there is none."""
+    if not torch.cuda.is_available():
+        raise Unavailable(
+            f"the transfer {what} copies between GPUs, and none is visible here: leave `transfer` to its default, or use gloo"
+        )

@@ -1,0 +1,85 @@
+"""Numbers of a training that are not finite stop it before they reach a checkpoint or a product.
+
+Rewards are checked where they are scored (`fgrl.kinds.functions.checked_rewards`), and products where they are saved
+(`fgrl.models.save`). Every process reaches the same verdict: what is checked here is the same in all of them, or they
+agree on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from fgrl.base.errors import Stopped
+from fgrl.models.finite import is_finite
+from fgrl.types import Advantages, Rewards, Rollout
+
+Agree = Callable[[bool], bool]
+"""Takes the verdict of this process; returns True if it is True in all processes."""
+KEPT = "The last checkpoint, which is older, is kept, and no model is saved."
+
+
+def check_advantages(advantages: Advantages, rollout: Rollout, rewards: Rewards, when: str) -> None:
+    """Raise `Stopped` when an advantage or a return of a drawn token is not finite. The same rows are in all
+    processes.
+    """
+    for name, tensor in (("advantage", advantages.advantage), ("return", advantages.returns)):
+        if tensor is not None and not bool(torch.isfinite(torch.where(rollout.drawn, tensor, 0.0)).all()):
+            response = rewards.response
+            raise Stopped(
+                f"the {name} of a token is not finite in {when}. The rewards of the responses are between "
+                f"{float(response.min()):.3g} and {float(response.max()):.3g}: larger numbers than float32 holds come of them; scale the "
+                f"reward down, or look at it with `fgrl inspect`. {KEPT}"
+            )
+
+
+def check_loss(
+    loss: torch.Tensor, when: str, lr: float, agree: Agree, written_at: Callable[[], str] = lambda: ""
+) -> None:
+    """Raise `Stopped` in all processes when the loss of a micro-batch is not finite in one of them.
+
+    written_at: returns where the user wrote the loss; "" for one of fgrl itself.
+    """
+    if agree(bool(torch.isfinite(loss))):
+        return
+    place = written_at()
+    whose = f"that {place} returned " if place else ""
+    first = "Look for a division by 0 or a logarithm of 0 there. " if place else ""
+    raise Stopped(
+        f"the loss {whose}is not finite at {when}. {first}Lower train.lr (now {lr:g}), or look at the curves with `fgrl report`. {KEPT}"
+    )
+
+
+def check_gradient(norm: float, network: str, when: str, clip_norm: float | None) -> None:
+    """Raise `Stopped` when the norm of an optimizer step's gradient, which all processes know, is not finite."""
+    if not math.isfinite(norm):
+        clipping = "set train.clip_norm, " if clip_norm is None else ""
+        raise Stopped(
+            f"the gradient of the {network or 'model'} is not finite at {when}. Likely causes: model.lora.alpha / r or a coefficient of the "
+            f"loss is far too large, or train.lr is: {clipping}lower them. {KEPT}"
+        )
+
+
+def check_weights(named: Iterable[tuple[str, Any]], when: str, agree: Agree) -> None:
+    """Raise `Stopped` in all processes when a trained weight is not finite in one of them. Of weights in shards each
+    looks at its own.
+    """
+    parts = [(name, _own_part(weight)) for name, weight in named]
+    broken = [name for name, part in parts if part.numel() and not is_finite(part)]
+    if not agree(not broken):
+        where = f", the first of them in {broken[0]}," if broken else ""
+        raise Stopped(
+            f"{len(broken) or 'some'} trained weights{where} are not finite at {when}. Lower train.lr, train.weight_decay or "
+            f"model.lora.alpha. {KEPT}"
+        )
+
+
+def _own_part(weight: Any) -> torch.Tensor:
+    """Return what this process holds of a weight under FSDP (a DTensor) or ZeRO-3 (a partition)."""
+    data = weight.detach()
+    if hasattr(data, "to_local"):
+        return data.to_local()  # type: ignore[no-any-return]
+    return getattr(weight, "ds_tensor", data)  # type: ignore[no-any-return]

@@ -1,0 +1,112 @@
+"""Group relative policy optimization (Shao et al. 2024, DeepSeekMath, section 4.1): no critic, the group is the
+baseline.
+
+Left out: ratios of whole sequences, group rewards that are centred but not scaled, and clipping of large negative
+advantages.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from fgrl.base import lazy, ops
+from fgrl.kinds import Numbers
+from fgrl.training.policy_gradient import PolicyGradient
+from fgrl.types import Advantages, Batch, Mean, Rewards, Rollout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+torch = lazy.load("torch")
+
+
+class GroupRelative(PolicyGradient):
+    """The base of `grpo` and its variants: the advantage is the response's reward, standardised over the responses to
+    its prompt; a variant changes it in `combine`, and leaves tokens out in `credited`.
+    """
+
+    min_per_prompt = 2
+    reads_token_rewards = False
+
+    kl: Literal["k1", "k2", "k3"] = "k3"
+    measure_kl: bool = False
+    """Measure the KL to the reference although `kl_coef` is 0: `kl` and `kl_loss` are in the log, and the reference is
+    read.
+    """
+    measure_entropy: bool = False
+    """Measure the policy's exact entropy, over the whole vocabulary. Otherwise `entropy` in the log is -log p of the
+    drawn tokens, which is too low where `top_p` or `top_k` truncates the draws.
+    """
+    skip_zero_variance: bool = False
+    """Leave out the groups that teach nothing because every advantage in them is 0 (before any KL). If all groups of an
+    iteration are such, all are kept."""
+
+    def needs(self) -> frozenset[str]:
+        fields = {"old_logp": True, "ref_logp": self.kl_coef or self.measure_kl, "entropy": self.measure_entropy}
+        return frozenset(name for name, needed in fields.items() if needed)
+
+    def can_skip_old_logp(self) -> bool:
+        """Not with the KL in the reward, which is subtracted before the step, nor where groups are left out of the
+        step, because their entropy and KL would not be measured, nor where the exact entropy is, in the same pass.
+        """
+        in_reward = self.kl_coef and self.kl_in == "reward"
+        return not (in_reward or self.skip_zero_variance or self.measure_entropy)
+
+    def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages:
+        """[B,T]. Responses whose reward is missing (NaN) take no part and get 0; the caller drops them."""
+        mask = rollout.drawn
+        # 1. r_i standardised over the responses to the same prompt, on every token of response i
+        group = ops.group_advantage(rewards.response, rollout.group)
+        advantage = torch.where(mask, group[:, None], 0.0)
+        # 2. changed by a variant, token by token
+        advantage, metrics = self.combine(advantage, rollout, rewards)
+        chosen = self.credited(rollout, rewards)
+        trained = None if chosen is None else mask & chosen
+        counted = mask if trained is None else trained
+        # 3. groups in which no response is better than another
+        teaches = ((advantage != 0) & counted).any(dim=1)
+        index = ops.group_index(rollout.group)
+        teaching = torch.zeros(len(mask), dtype=torch.long, device=mask.device).index_add(0, index, teaches.long())
+        live = teaching[index] > 0
+        keep = live if self.skip_zero_variance and bool(live.any()) else None
+        if trained is not None:
+            any_trained = trained.any(dim=1)
+            keep = any_trained if keep is None else keep & any_trained
+            metrics["trained"] = Mean(trained.sum(), mask.sum())
+        metrics["idle"] = float((~live).float().mean())
+        # 4. the KL to the reference
+        if rollout.ref_logp is not None and rollout.old_logp is not None:
+            log_ratio = torch.where(mask, rollout.old_logp - rollout.ref_logp, 0.0)
+            metrics["kl"] = float(log_ratio.sum(dim=1).mean())
+        if self.kl_coef and self.kl_in == "reward":
+            penalty = ops.kl(rollout.filled("old_logp"), rollout.filled("ref_logp"), self.kl, counted)
+            to_come = penalty.flip(1).cumsum(dim=1).flip(1)
+            advantage = torch.where(mask, advantage - self.kl_coef * to_come, 0.0)
+        return Advantages(advantage=advantage, keep=keep, trained=trained, metrics=metrics)
+
+    def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
+        """Return the advantage [B,T] to train with, computed from the group's, and metrics of it.
+
+        A variant that reads `rollout.old_logp` has to return False from `can_skip_old_logp`.
+        """
+        return advantage, {}
+
+    def credited(self, rollout: Rollout, rewards: Rewards) -> Tensor | None:
+        """Bool [B,T]: the tokens that every term of the loss counts (surrogate, KL, entropy bonus); None = all.
+        Responses without such a token are left out.
+        """
+        return None
+
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
+        """Clipped surrogate, aggregated over the whole optimizer step."""
+        column, mask = batch.columns, batch.drawn
+        scores = self.score(model, batch)
+        sampling = scores.logp.detach()  # the policy that sampled is this one where an iteration is one step
+        old_logp = column.get("old_logp", sampling)
+        loss, metrics = self.policy_loss(batch, logp=scores.logp, old_logp=old_logp, entropy=scores.entropy)
+        if self.measure_kl and "kl_loss" not in metrics:
+            metrics["kl_loss"] = ops.mean_metric(ops.kl(sampling, column["ref_logp"], self.kl, mask), mask)
+        if "old_logp" not in column:
+            metrics["entropy"] = ops.mean_metric(-sampling, mask)
+            if "ref_logp" in column:
+                metrics["kl"] = Mean(ops.masked_sum(sampling - column["ref_logp"], mask), len(mask))
+        return loss, metrics

@@ -1,0 +1,262 @@
+"""Parameters and memory of the models that a stage loads, computed from their configs without torch, for `fgrl plan`.
+
+Memory is an estimate per device of weights, gradients, optimizer states, keys and values of the longest responses, and
+the activations of a full micro-batch. Left out: the memory of the device's own libraries, and fragmentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fgrl.base.errors import NotYet
+from fgrl.kinds import Peek
+from fgrl.kinds.specs import ModelSpec
+from fgrl.models import shapes
+from fgrl.models.shapes import Architecture, Unknown
+from fgrl.training.trainer import TrainSettings
+from fgrl.types import Ref
+
+BYTES = {"float32": 4, "bfloat16": 2}
+NF4 = 0.5 + 0.127 / 8
+"""Bytes of a four-bit weight, with its share of the doubly quantized scales (Dettmers et al. 2023, section 3)."""
+CHUNK = {"cpu": 4 * 16 * 2**20, "gpu": 4 * 128 * 2**20}
+"""Bytes of the logits that a chunked pass holds at a time (`fgrl.models.chunked`)."""
+
+
+@dataclass
+class Role:
+    """A model that a stage loads."""
+
+    name: str
+    spec: ModelSpec
+    head: str = "lm"
+    trained: bool = False
+
+
+@dataclass
+class PassShape:
+    """The largest batch of one forward pass."""
+
+    rows: int
+    tokens: int
+    """Tokens per row, prompt and response together."""
+
+
+@dataclass
+class Workload:
+    """The models that a stage loads, and the passes that it runs."""
+
+    roles: list[Role]
+    train: TrainSettings | None = None
+    sampled: PassShape | None = None
+    """The responses that are drawn at the same time."""
+    sampler: str = ""
+    """The role that draws them; if empty, every role in turn."""
+    trained: PassShape | None = None
+    """A micro-batch of training."""
+    passed: PassShape | None = None
+    """A micro-batch of a pass without gradients."""
+    copies: bool = False
+    """The engine keeps a second copy of the weights while it samples."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """Roles that need no separate weights."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in memory."""
+
+    size: Architecture
+    dtype: str
+    parameters: int
+    trainable: int
+    quantized: bool
+    own: int
+    """Parameters that are float32 whatever the base is: adapters and number heads."""
+
+
+def estimate(workload: Workload, peek: Peek) -> dict[str, Any]:
+    """`{"parameters": {role: {"total", "trainable"}}, "memory": {role: {"weights", ...}, ..., "peak"}}`.
+
+    Counts of parameters, and bytes on each device. For a model whose size is not known a text gives the reason, and
+    `peak` is None.
+    """
+    parameters: dict[str, Any] = {}
+    memory: dict[str, Any] = {}
+    known: dict[str, Loaded] = {}
+    seen: dict[str, str] = {}
+    for role in workload.roles:
+        key = f"{role.head} {role.spec.model_dump_json()}"
+        if not role.trained and key in seen:  # frozen models are shared within a stage
+            parameters[role.name] = f"shared with {seen[key]}"
+            continue
+        try:
+            known[role.name] = loaded(role, peek)
+        except Unknown as reason:
+            parameters[role.name] = memory[role.name] = f"unknown ({reason})"
+            continue
+        except NotYet as stage:
+            parameters[role.name] = memory[role.name] = f"after {stage}"
+            continue
+        if not role.trained:
+            seen[key] = role.name
+        model = known[role.name]
+        parameters[role.name] = {"total": model.parameters} | ({"trainable": model.trainable} if role.trained else {})
+        memory[role.name] = _of_role(role, model, workload.train)
+    memory |= _of_work(workload, known)
+    whole = all(
+        isinstance(value, dict) for name, value in memory.items() if name in {role.name for role in workload.roles}
+    )
+    memory["peak"] = _peak(memory) if whole else None
+    return {"parameters": parameters | workload.notes, "memory": memory}
+
+
+def loaded(role: Role, peek: Peek) -> Loaded:
+    """Return a model, as `fgrl.models.load` would make it. Raises `Unknown` or `NotYet`."""
+    origin = _origin(role.spec, peek)
+    last = origin[-1]
+    config, folder = shapes.find(str(peek.path(last.base)) if isinstance(last.base, Ref) else last.base, last.revision)
+    size = shapes.architecture(config, folder)
+    dtype = next((spec.dtype for spec in origin if "dtype" in spec.model_fields_set), last.dtype)
+    quantize = next((spec.quantize for spec in origin if "quantize" in spec.model_fields_set), None)
+    head = role.spec.head or role.head
+    number = {"lm": 0, "scalar": size.hidden, "token": size.hidden + 1}[head]
+    new = 0 if role.spec.lora is None or not role.trained else size.adapter(role.spec.lora)
+    # adapters of earlier trainings stay beside a new one; they are merged where all weights are trained
+    kept = (
+        sum(size.adapter(spec.lora) for spec in origin[1:] if spec.lora is not None) if new or not role.trained else 0
+    )
+    total = size.parameters(head) + kept + new
+    trainable = 0 if not role.trained else new + number if new else total
+    return Loaded(size, dtype, total, trainable, quantize is not None, kept + new + number)
+
+
+def _origin(spec: ModelSpec, peek: Peek) -> list[ModelSpec]:
+    """Return the spec, that of the stage which makes its base, and so on to weights that no stage makes."""
+    chain = [spec]
+    while isinstance(chain[-1].base, Ref):
+        made = peek.stage(chain[-1].base).makes_model()
+        made = made and made.named(chain[-1])
+        if made is None:
+            break
+        chain.append(made.start)
+    return chain
+
+
+def _of_role(role: Role, model: Loaded, train: TrainSettings | None) -> dict[str, int]:
+    """Bytes on each device.
+
+    AdamW keeps two numbers per weight in the weight's own type. DeepSpeed keeps them in float32, with a float32 copy of
+    the weights and sums of gradients in float32, and stores weights in bfloat16 in both of Lightning's bfloat16
+    precisions; DDP copies gradients into buckets. ZeRO-1 shards optimizer states over the devices, ZeRO-2 gradients,
+    too, ZeRO-3 and FSDP also the weights.
+    """
+    width, own_width = BYTES[model.dtype], 4.0
+    base = model.parameters - model.own
+    four = min(base, model.size.in_layers()) if model.quantized else 0
+    if role.trained and train is not None and train.precision != "32-true":
+        if train.deepspeed:
+            width, own_width = 2, 2.0
+        elif train.precision == "bf16-true":
+            width = 2
+    weights = (base - four) * width + four * NF4 + model.own * own_width
+    if not role.trained or train is None:
+        return {"weights": round(weights)}
+    trained_width = own_width if model.trainable <= model.own else width
+    copies = 2 if train.strategy == "ddp" and train.world > 1 else 1
+    gradients = model.trainable * (4 if train.deepspeed else copies * trained_width)
+    states = model.trainable * (12 if train.deepspeed else 2 * trained_width)
+    replicated_by = {
+        "deepspeed_stage_1": (1, 1, 0),
+        "deepspeed_stage_2": (1, 0, 0),
+        "deepspeed_stage_3": (0, 0, 0),
+        "fsdp": (0, 0, 0),
+    }
+    replicated = replicated_by.get(train.strategy, (1, 1, 1))
+    parts = dict(zip(("weights", "gradients", "optimizer"), (weights, gradients, states), strict=True))
+    return {
+        name: round(value if on_each else value / train.world)
+        for (name, value), on_each in zip(parts.items(), replicated, strict=True)
+    }
+
+
+def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:
+    """Temporary bytes: `kv_cache`, `decoding_copy`, `activations`; of the largest model where there are several."""
+    temporary: dict[str, int] = {}
+    roles = {role.name: role for role in workload.roles}
+    if workload.sampled is not None:
+        drawing = [model for name, model in known.items() if workload.sampler in ("", name)]
+        caches = [keys_and_values(model, workload.sampled, _number_bytes(model, workload.train)) for model in drawing]
+        if caches:
+            temporary["kv_cache"] = max(caches)
+        if workload.copies and drawing:
+            temporary["decoding_copy"] = max(
+                model.size.in_layers() * _number_bytes(model, workload.train) for model in drawing
+            )
+    kept = 0
+    if workload.trained is not None:
+        for name, model in known.items():
+            if roles[name].trained:
+                kept += _activations(model, roles[name].spec, workload.trained, _number_bytes(model, workload.train))
+    if workload.passed is not None and known:
+        kept = max(
+            kept,
+            *(
+                _pass_activations(model, workload.passed, _number_bytes(model, workload.train))
+                for model in known.values()
+            ),
+        )
+    if kept:
+        temporary["activations"] = kept + CHUNK[_device(workload.train)]
+    return temporary
+
+
+def _peak(memory: dict[str, Any]) -> int:
+    """Return the peak: sampling and training take turns, gradients and activations in one, keys and values in the
+    other.
+    """
+    roles = [value for value in memory.values() if isinstance(value, dict)]
+    stays = sum(role["weights"] + role.get("optimizer", 0) for role in roles)
+    training = sum(role.get("gradients", 0) for role in roles) + memory.get("activations", 0)
+    return int(stays + max(training, memory.get("kv_cache", 0) + memory.get("decoding_copy", 0)))
+
+
+def _number_bytes(model: Loaded, train: TrainSettings | None) -> int:
+    """Bytes of a number in activations."""
+    return 2 if train is not None and train.precision != "32-true" else BYTES[model.dtype]
+
+
+def keys_and_values(model: Loaded, batch: PassShape, width: int) -> int:
+    """Bytes of the keys and values of a batch, with numbers of `width` bytes."""
+    size = model.size
+    return batch.rows * batch.tokens * 2 * size.layers * size.key_value_heads * size.head_dim * width
+
+
+def _activations(model: Loaded, spec: ModelSpec, batch: PassShape, width: int) -> int:
+    """Bytes that the forward pass of a full micro-batch, with rows of the maximum length, keeps for the backward pass.
+
+    A block keeps its input, the inputs and outputs of two norms, queries, keys, values, and the outputs of attention
+    and of each step of the gated feed-forward layer; with checkpointing only its input, and one block at a time is
+    recomputed. Eager attention keeps every attention weight.
+    """
+    size, tokens = model.size, batch.rows * batch.tokens
+    blocks = size.layers if spec.lora is None or spec.lora.last_blocks is None else spec.lora.last_blocks
+    queries, keys = size.heads * size.head_dim, size.key_value_heads * size.head_dim
+    block = (6 * size.hidden + 3 * queries + 3 * keys + 4 * size.intermediate) * tokens * width
+    if spec.attention == "eager":
+        block += 2 * batch.rows * size.heads * batch.tokens**2 * width
+    return blocks * size.hidden * tokens * width + block if spec.gradient_checkpointing else blocks * block
+
+
+def _pass_activations(model: Loaded, batch: PassShape, width: int) -> int:
+    """Bytes of a pass without gradients: one block at a time."""
+    size = model.size
+    return batch.rows * batch.tokens * (4 * size.hidden + 3 * size.intermediate) * width
+
+
+def _device(train: TrainSettings | None) -> str:
+    if train is not None and train.accelerator != "auto":
+        return train.accelerator
+    return "gpu" if any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"

@@ -1,0 +1,312 @@
+"""Training on the policy's own samples. One iteration is one round: `start`, `loss` for each micro-batch, `report`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from fgrl import models, rollouts
+from fgrl.base import console, seeds
+from fgrl.base.errors import FAILED, DataError, FgrlError, Stopped
+from fgrl.feedback.llm import together
+from fgrl.kinds import Correction, Drawer, OnlineAlgorithm, Reward, Run, note_step
+from fgrl.kinds.functions import as_user_error, checked_advantages, checked_state, own_code
+from fgrl.kinds.specs import Sampling
+from fgrl.registry import name_of
+from fgrl.rollouts import policies
+from fgrl.rollouts.kept import Draws
+from fgrl.training import auxiliaries, finite, gather, mismatch
+from fgrl.training.alarms import Alarms, Watch
+from fgrl.training.rollout_metrics import rollout_metrics
+from fgrl.training.rounds import Process, Rounds
+from fgrl.training.steps import Step, StepLoader, micro_batches_per_step, order, split
+from fgrl.training.stored_rollouts import RolloutStore
+from fgrl.training.token_rewards import TokenRewards
+from fgrl.training.trainer import OnlineSettings
+from fgrl.training.units import RolloutUnits
+from fgrl.types import Batch, Numbers, Rewards, Rollout, Sample
+
+SHOWN = 80
+"""Characters of a text in an error."""
+
+
+class OnlineRounds(Rounds):
+    """An `OnlineAlgorithm` on prompts. `reference` None means the policy with its adapter switched off; `correction` and
+    `ahead` are those of the engine. `draws` is a context to be in while it trains.
+    """
+
+    unit = "iterations"
+    reports = "round"
+    settings: OnlineSettings
+
+    def __init__(
+        self, model: models.ActorCritic, algorithm: OnlineAlgorithm, reward: Reward, prompts: Sequence[Sample],
+        settings: OnlineSettings, run: Run, *, drawer: Drawer, sampling: Sampling, rollout_batch_size: int, per_prompt: int,
+        reference: Any = None, alarms: Alarms | None = None, stored_rollouts: int = 0, token_rewards: TokenRewards | None = None,
+        auxiliary: Mapping[str, auxiliaries.Loaded] | None = None, correction: Correction | None = None, ahead: int = 0,
+    ) -> None:  # fmt: skip
+        self.model, self.algorithm, self.reward, self.prompts = model, algorithm, reward, prompts
+        self.settings, self.run, self.reference = settings, run, reference
+        self.drawer, self.sampling, self.per_prompt = drawer, sampling, per_prompt
+        self.draws, self.correction, self.ahead = Draws(drawer, run.dir, run.rank), correction, ahead
+        self.token_rewards, self.auxiliary = token_rewards, auxiliary or {}
+        self.prompts_per_iteration = rollout_batch_size // per_prompt
+        if self.prompts_per_iteration > len(prompts):
+            raise DataError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")
+        self.count = settings.iterations or settings.epochs * (len(prompts) // self.prompts_per_iteration)
+        steps = -(-rollout_batch_size // settings.batch_size) * algorithm.epochs
+        self.total_steps = self.count * steps
+        self.steps: list[Step] = []
+        """Of the iteration: fewer than planned where rewards are missing or responses are left out."""
+        self.micro_batches = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.world)
+        needs = algorithm.needs()
+        if correction is not None:  # also where an iteration is one step: the engine's policy is another one
+            needs |= {"old_logp"}
+        elif steps == 1 and algorithm.can_skip_old_logp():
+            rollouts.check_exact(sampling)  # as where `old_logp` is computed: the gradient takes that distribution
+            needs -= {"old_logp"}
+        self.needs = needs | reward.needs()
+        note_step(reward, 0, self.total_steps)
+        reward.check_prompts(prompts)
+        self.watch = Watch(alarms or Alarms(), run.say, run.record_alarms)
+        self.metrics: dict[str, float] = {}
+        """Of the last iteration."""
+        self._example = ""
+        self._training_since = 0.0
+        self.store: RolloutStore | None = None
+        """Of the rollouts that the product keeps; on rank 0, where there are to be any."""
+        if stored_rollouts and run.rank == 0:
+            reward_name = name_of(reward)[1]
+            self.store = RolloutStore(
+                stored_rollouts, self.count, run.dir, reward_name, model.actor.tokenizer, algorithm.reads_token_rewards
+            )
+
+    # -- one iteration ------------------------------------------------------------------------------------------------
+
+    def start(self, number: int, process: Process) -> StepLoader:
+        """From the prompts of an iteration to the micro-batches of its optimizer steps."""
+        self.model.eval()
+        begin = time.perf_counter()
+        seed = seeds.of_round(self.run.seed, number)
+        lent_policy = self._lent_policy(seed, number) if "policy" in self.needs else None
+        # the precision is that of training steps, or the probability ratio would not start at 1
+        with process.forward_context(), torch.no_grad(), nullcontext() if lent_policy is None else lent_policy.lend():
+            # 1. the iteration's prompts, and this process's share of them
+            prompts = self.prompts_of(number)
+            share = split(range(len(prompts)), process.world)[process.rank]
+            drawer = self.draws.of(number)  # when nothing is drawn ahead any more
+            self.draws.forget(before=number // self.settings.checkpoint_every * self.settings.checkpoint_every)
+            self.drawer.wake()
+            self.drawer.take(self.model.actor, number)
+            # 2. responses, with the log-probabilities, entropies and values that the algorithm and the reward need
+            console.phase("drawing")
+            rollout = rollouts.collect(
+                self.model.actor, self.reference, [prompts[i] for i in share],
+                self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
+                seed=seed, first=share[0], micro_batch_size=self.settings.micro_batch_size, lent_policy=lent_policy,
+            )  # fmt: skip
+            rollout.columns = auxiliaries.columns(rollout, self.auxiliary, self.settings.micro_batch_size)
+            if lent_policy is None:
+                self._draw_ahead(number, process)
+            collected = time.perf_counter()
+            # 3. rewards
+            console.phase("scoring")
+            note_step(self.reward, number * self.total_steps // self.count, self.total_steps)
+            rewards = self._scored(rollout)
+            scored = time.perf_counter()
+            # 4. the responses of all processes, without those whose reward is missing
+            if process.world > 1:
+                rollout, rewards = gather.everywhere(rollout, rewards, process.world)
+            everything = rollout, rewards
+            rollout, rewards, missing = gather.drop_missing(rollout, rewards)
+            if not len(rollout.mask):
+                text, prompt = everything[0].texts[0], everything[0].samples[0].prompt
+                asked = prompt if isinstance(prompt, str) else prompt[-1].content
+                example = f"for example {text[:SHOWN]!r}, the answer to {asked[:SHOWN]!r}"
+                raise self.reward.nothing_scored(f"{missing} responses of iteration {number}", example)
+            # 5. advantages
+            given = rewards
+            changes: dict[str, float] = {}
+            if self.token_rewards is not None:
+                rewards, changes = self.token_rewards.applied(rollout, rewards)
+            check_known(rewards, rollout, self.algorithm, number)
+            with own_code(self.algorithm, "advantages"):
+                returned = self.algorithm.advantages(rollout, rewards)
+            advantages = checked_advantages(self.algorithm, returned, rollout)
+            if lent_policy is not None:  # which has drawn continuations until now
+                self._draw_ahead(number, process)
+            if not self.ahead:
+                self.drawer.rest()
+            finite.check_advantages(advantages, rollout, rewards, f"iteration {number}")
+            if self.store is not None:
+                self.store.add(number, *everything, advantages)
+            if self.correction is not None:
+                changes |= mismatch.staleness(rollout, number, self.ahead)
+                advantages, of_engine = mismatch.corrected(advantages, rollout, self.correction)
+                changes |= of_engine
+        # 6. metrics, and the alarms on them
+        self.metrics = rollout_metrics(rollout, given, advantages) | {
+            **changes,
+            "seconds/collect": collected - begin,
+            "seconds/score": scored - collected,
+            "missing": missing / (missing + len(rollout.mask)),
+            "prompts_cut": self._cut(number),
+        }
+        if lent_policy is not None:
+            self.metrics |= policies.metrics_of(together.everybody([lent_policy.use]))
+        self._example = rollout.texts[0]
+        self.watch.look(self.metrics, example=self._example, iteration=number)
+        # 7. the responses to train on, in optimizer steps of micro-batches; 8. their losses
+        if advantages.keep is not None:
+            kept = advantages.keep.nonzero().flatten()
+            rollout, rewards, advantages = rollout.take(kept), rewards.take(kept), advantages.take(kept)
+        if not len(rollout.mask):
+            raise Stopped(f"the algorithm keeps none of the responses of iteration {number}")
+        units = RolloutUnits(rollout, rewards, advantages, pad_id=self.model.actor.pad_id)
+        self.steps = order(len(units), self.settings.batch_size, self.algorithm.epochs, seed, even=True)
+        self._training_since = time.perf_counter()
+        console.phase("training")
+        return StepLoader(
+            units, self.steps, micro_batches=self.micro_batches, rank=process.rank, world=process.world,
+            temperature=self.sampling.temperature, shared=self.model.actor.shares_prompts(gradient=True),
+        )  # fmt: skip
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, Numbers]:
+        """Loss and metrics of a micro-batch, those of the auxiliary models among them."""
+        loss, metrics = super().loss(batch)
+        others, numbers = auxiliaries.loss(self.auxiliary, batch)
+        return loss + others, metrics | numbers
+
+    def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
+        """9. The log, and the alarms on what only training measures. The checkpoint follows, if no alarm has stopped."""
+        trained = time.perf_counter()
+        everything = self.metrics | metrics | {"seconds/train": trained - self._training_since}
+        if self.ahead:  # before the checkpoint, which the responses of the next iteration belong to
+            self.draws.wait()
+            everything["seconds/wait"] = time.perf_counter() - trained
+        self.run.log(everything, step=number)
+        late = {name: value for name, value in metrics.items() if name not in self.metrics}
+        self.watch.look(late, example=self._example, iteration=number)
+        self.metrics |= late
+        by_token = self.algorithm.reads_token_rewards and "total_reward" in everything
+        shown = ("total_reward" if by_token else "reward", "kl", "tokens", "entropy", "clip_fraction", "mismatch")
+        return {name: everything[name] for name in shown if name in everything}
+
+    def _draw_ahead(self, number: int, process: Process) -> None:
+        """Begin to draw the responses of the next iteration from the weights of this one."""
+        if self.ahead and number + 1 < self.count:
+            prompts = self.prompts_of(number + 1)
+            share = split(range(len(prompts)), process.world)[process.rank]
+            asked = rollouts.requests(
+                self.model.actor.tokenizer, [prompts[i] for i in share], self.sampling, self.per_prompt,
+                seed=seeds.of_round(self.run.seed, number + 1), first=share[0],
+            )  # fmt: skip
+            self.draws.begin(number + 1, asked)
+
+    def _scored(self, rollout: Rollout) -> Rewards:
+        """Return the rewards of this process's responses. An error that a person can act on, the user's own code's
+        among them, is raised by all processes at once.
+        """
+        rewards: Rewards | None = None
+        failure: FgrlError | None = None
+        try:
+            rewards = self.reward.scored(rollout)
+            check_columns(self.reward, rewards, self.algorithm)
+        except Exception as error:
+            failure = as_user_error(error)
+            if failure is None and isinstance(error, FgrlError) and error.exit_code != FAILED:
+                failure = error
+            if failure is None:
+                raise
+        failures = together.everybody([failure])
+        first = next((problem for problem in failures if problem is not None), None)
+        if first is not None:
+            raise first
+        assert rewards is not None
+        return rewards
+
+    def _cut(self, number: int) -> float:
+        """Share of an iteration's prompts that lose their beginning."""
+        return rollouts.cut_prompts(
+            self.model.actor.tokenizer, self.prompts_of(number), self.sampling.max_prompt_tokens
+        ).share
+
+    def _lent_policy(self, seed: int, number: int) -> policies.LentPolicy:
+        return policies.LentPolicy(
+            self.model.actor, self.drawer, self.sampling, seed=seed, name=f"in iteration {number}",
+            micro_batch_size=self.settings.micro_batch_size,
+        )  # fmt: skip
+
+    # -- what it takes ------------------------------------------------------------------------------------------------
+
+    def prompts_of(self, number: int) -> list[Sample]:
+        """Return the prompts of a round: passes over all prompts, each in a different order."""
+        per_epoch = len(self.prompts) // self.prompts_per_iteration
+        epoch, place = divmod(number, per_epoch)
+        generator = torch.Generator().manual_seed(seeds.of_round(self.run.seed, epoch))
+        shuffled = torch.randperm(len(self.prompts), generator=generator).tolist()
+        start = place * self.prompts_per_iteration
+        return [self.prompts[i] for i in shuffled[start : start + self.prompts_per_iteration]]
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        critic_lr = self.settings.critic_lr or self.settings.lr
+        auxiliary_lr = {name: each.lr for name, each in self.auxiliary.items()}
+        groups: list[dict[str, Any]] = self.model.parameter_groups(
+            self.settings.lr, critic_lr, self.settings.weight_decay, auxiliary_lr
+        )
+        return groups
+
+    def position(self, number: int, done: int) -> float:
+        """Return an iteration with fewer steps than planned goes through its part of the schedule in longer strides."""
+        planned = self.total_steps // self.count
+        return number * planned + (done * planned / len(self.steps) if done else 0)
+
+    def progress(self, number: int) -> tuple[int, int]:
+        return number, self.count
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "algorithm": checked_state(self.algorithm, self.algorithm.state_dict()),
+            "watch": self.watch.state_dict(),
+            "collected": {name: float(value) for name, value in self.metrics.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.watch.load_state_dict(state["watch"])
+        self.metrics = state["collected"]
+
+
+def check_known(rewards: Rewards, rollout: Rollout, algorithm: OnlineAlgorithm, number: int) -> None:
+    """Raise `Stopped` where an algorithm reads the rewards of single criteria, and all of an iteration are missing."""
+    criterion = rewards.criterion
+    if (
+        "criterion" in algorithm.reads()
+        and criterion is not None
+        and bool(criterion.isnan().all(dim=1)[rollout.drawn].all())
+    ):
+        raise Stopped(
+            f"{name_of(algorithm)[1]} reads the rewards of single criteria, and all of iteration {number} are missing: no prompt has a "
+            "rubric, or every verdict or relevance failed. Look at them with `fgrl inspect`"
+        )
+
+
+def check_columns(reward: Reward, rewards: Rewards, algorithm: OnlineAlgorithm) -> None:
+    """Raise `DataError` where rewards have columns that the reward does not declare, or lack what the algorithm
+    reads.
+    """
+    undeclared = sorted(rewards.columns.keys() - reward.fills())
+    if undeclared:
+        raise DataError(
+            f'the reward {name_of(reward)[1]} fills the column "{undeclared[0]}": name it in its `fills()`, so that a recipe can be '
+            "checked before it runs"
+        )
+    for name in sorted(algorithm.reads()):
+        try:
+            rewards.column(name)
+        except ValueError as missing:
+            raise DataError(f"the algorithm {name_of(algorithm)[1]}: {missing}") from None

@@ -1,0 +1,92 @@
+"""What PPO and GRPO share: the clipped surrogate, a KL to the reference in the loss, an entropy bonus, and their
+metrics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from fgrl.base import lazy, ops
+from fgrl.kinds import Numbers, OnlineAlgorithm
+from fgrl.types import Aggregation, Batch, Most
+
+if TYPE_CHECKING:
+    from torch import Tensor
+torch = lazy.load("torch")
+
+
+class PolicyGradient(OnlineAlgorithm):
+    """A clipped policy gradient (Schulman et al. 2017, Eq. 7). A subclass defines the advantages."""
+
+    clip: float = Field(0.2, gt=0, le=1e6)
+    """The probability ratio is clipped to 1 +- clip."""
+    clip_high: float | None = Field(None, gt=0, le=1e6)
+    """Upper clip when it differs from `clip`."""
+    kl_coef: float = Field(0.0, ge=0, le=100)
+    """Coefficient of the KL to the reference, per nat; 0 needs no reference."""
+    kl: Literal["k1", "k2", "k3", "full"] = "k3"
+    """Estimator of KL(policy || reference) per token."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Add the KL to the loss, or subtract from each token's advantage the KL from that token to the end of the
+    response.
+    """
+    entropy_coef: float = Field(0.0, ge=0, le=100)
+    """Weight of an entropy bonus (a bonus: it is subtracted from the loss)."""
+    aggregate: Aggregation = "seq_mean"
+    """Average the loss over tokens and then over responses, or over all tokens."""
+
+    @model_validator(mode="after")
+    def _check_kl(self) -> PolicyGradient:
+        if self.kl == "k1" and self.kl_in == "loss" and self.kl_coef:
+            raise ValueError("the gradient of k1 is zero on average; with kl_in: loss use kl: k2 or k3")
+        return self
+
+    def current_kl_coef(self) -> float:
+        """Return the coefficient of the KL at this point of the training."""
+        return self.kl_coef
+
+    def policy_loss(
+        self, batch: Batch, *, logp: Tensor, old_logp: Tensor, entropy: Tensor | None
+    ) -> tuple[Tensor, Numbers]:
+        """Return the share of `batch` in the policy's loss of the optimizer step, a scalar, and its metrics.
+
+        logp: [B,T] nats, with gradient; old_logp: [B,T] nats, of the policy that drew the responses; entropy: [B,T]
+        nats, read when `entropy_coef` is not 0. Of the batch's columns it reads "advantage", and "ref_logp" where the
+        KL is in the loss.
+        """
+        column, mask = batch.columns, self.trained(batch)
+        surrogate, clipped = ops.clip_loss(logp, old_logp, column["advantage"], mask, self.clip, self.clip_high)
+        loss = self.total(surrogate, batch)
+        metrics: Numbers = {
+            "policy_loss": ops.mean_metric(surrogate, mask),
+            "clip_fraction": ops.mean_metric(clipped.float(), mask),
+        }
+        if self.kl != "full" and self.kl_coef and self.kl_in == "loss":
+            kl = ops.kl(logp, column["ref_logp"], self.kl, mask)
+            loss = loss + self.current_kl_coef() * self.total(kl, batch)
+            metrics["kl_loss"] = ops.mean_metric(kl, mask)
+        if self.entropy_coef:
+            assert entropy is not None
+            loss = loss - self.entropy_coef * self.total(entropy, batch)
+        with torch.no_grad():
+            log_ratio = torch.where(mask, logp - old_logp, 0.0)
+            metrics["approx_kl"] = ops.mean_metric(log_ratio.square() / 2, mask)
+            metrics["max_log_ratio"] = Most(log_ratio.abs().max())
+        return loss, metrics
+
+    def total(self, per_token: Tensor, batch: Batch) -> Tensor:
+        """Return the share of `batch` in the optimizer step's average of a value per token [B,T], a scalar."""
+        return ops.aggregate(per_token, self.trained(batch), self.aggregate, **batch.totals())
+
+    def trained(self, batch: Batch) -> Tensor:
+        """Bool [B,T]: the tokens of `batch` that the loss counts: drawn ones, of `Advantages.trained` those."""
+        chosen = batch.columns.get("trained")
+        return batch.drawn if chosen is None else batch.drawn & chosen
+
+    def score(self, model: Any, batch: Batch) -> Any:
+        """Log-probabilities of the responses under the policy at the temperature of sampling; entropies if they
+        count.
+        """
+        return model.actor.score(batch, temperature=batch.temperature, entropy=self.entropy_coef > 0)

@@ -1,0 +1,86 @@
+"""What a kind of training supplies, so that `TrainingModule` can run it with Lightning.
+
+A training is a sequence of rounds. A round is one Lightning epoch and is what a checkpoint falls between: an iteration
+of online training, or some optimizer steps of offline training. Everything random inside a round is seeded by its
+number.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from fgrl.kinds import Numbers, Run
+from fgrl.kinds.functions import checked_loss
+from fgrl.training.trainer import TrainSettings
+from fgrl.types import Batch
+
+
+@dataclass(frozen=True)
+class Process:
+    """One of the processes that train together."""
+
+    rank: int
+    world: int
+    """How many processes there are."""
+    forward_context: Callable[[], AbstractContextManager[Any]]
+    """The precision of forward passes in training steps."""
+
+
+class Rounds(ABC):
+    """The rounds of one training."""
+
+    unit: ClassVar[str]
+    """The label of the progress line."""
+    reports: ClassVar[Literal["step", "round"]]
+    """When `report` is called: after each optimizer step, or after each round."""
+
+    model: Any
+    algorithm: Any
+    """An `OnlineAlgorithm` or an `OfflineAlgorithm`."""
+    settings: TrainSettings
+    run: Run
+    count: int
+    """How many rounds there are."""
+    total_steps: int
+    """Optimizer steps of all rounds."""
+    micro_batches: int
+    """Micro-batches of an optimizer step on each device."""
+
+    @abstractmethod
+    def start(self, number: int, process: Process) -> Iterable[Batch]:
+        """Return the micro-batches of a round. Every library's random generator has been seeded for it."""
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
+        """Loss and metrics of a micro-batch."""
+        return checked_loss(self.algorithm, self.algorithm.loss(self.model, batch))
+
+    @abstractmethod
+    def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
+        """Log the training's metrics of optimizer step or round `number`; returns those for the progress line."""
+
+    @abstractmethod
+    def progress(self, number: int) -> tuple[int, int]:
+        """How many of how many units of progress are done before round `number`."""
+
+    @abstractmethod
+    def position(self, number: int, done: int) -> float:
+        """Return the place in the learning-rate schedule, of `total_steps`, after `done` optimizer steps of round
+        `number`.
+        """
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return groups with their own peak learning rates; each network is clipped separately."""
+        return [{"params": [p for p in self.model.parameters() if p.requires_grad], "lr": self.settings.lr}]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds besides the trained weights."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
+        """Restore what `state_dict` returned; `state` holds the rest of the checkpoint, too."""

@@ -1,0 +1,98 @@
+"""Optimizer steps cut into micro-batches in such a way that the cut does not change the loss.
+
+An optimizer step takes `batch_size` units. It is split into (micro-batches per device x ranks) micro-batches of nearly
+equal size, and each of them knows the totals of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from fgrl import models
+from fgrl.base import seeds
+from fgrl.training.units import Units
+from fgrl.types import Batch
+
+
+@dataclass(frozen=True)
+class Step:
+    """The units of one optimizer step."""
+
+    units: list[int]
+
+
+def order(count: int, batch_size: int, epochs: int, seed: int, *, even: bool = False) -> list[Step]:
+    """All optimizer steps of a training, shuffled anew each epoch, with `batch_size` units at most.
+
+    Units that are left over make the last step of an epoch smaller; with `even` all steps of an epoch, by one unit at
+    most.
+    """
+    steps = []
+    for epoch in range(epochs):
+        generator = torch.Generator().manual_seed(seeds.of_round(seed, epoch) % 2**63)
+        shuffled = torch.randperm(count, generator=generator).tolist()
+        cuts = [shuffled[i : i + batch_size] for i in range(0, count, batch_size)]
+        steps += [Step(list(cut)) for cut in (split(shuffled, len(cuts)) if even else cuts)]
+    return steps
+
+
+def split(units: Sequence[Any], parts: int) -> list[Sequence[Any]]:
+    """`parts` consecutive slices whose lengths differ by at most one."""
+    quotient, rest = divmod(len(units), parts)
+    bounds = [0]
+    for i in range(parts):
+        bounds.append(bounds[-1] + quotient + (i < rest))
+    return [units[a:b] for a, b in pairwise(bounds)]
+
+
+def micro_batches_per_step(batch_size: int, micro_batch_size: int, world: int) -> int:
+    """Micro-batches of one optimizer step on each rank, so that none has more than `micro_batch_size` units."""
+    return -(-batch_size // (micro_batch_size * world))
+
+
+class StepLoader:
+    """Iterates over the micro-batches of optimizer steps, `micro_batches` per step, for one of `world` ranks."""
+
+    def __init__(
+        self, units: Units, steps: Sequence[Step], *, micro_batches: int, rank: int = 0, world: int = 1,
+        temperature: float = 1.0, shared: bool = True,
+    ) -> None:  # fmt: skip
+        """`shared`: the model reads a prompt once when several rows of a micro-batch have it in common."""
+        self.units, self.steps, self.micro_batches = units, steps, micro_batches
+        self.rank, self.world, self.temperature, self.shared = rank, world, temperature, shared
+
+    def __len__(self) -> int:
+        return len(self.steps) * self.micro_batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        parts = self.micro_batches * self.world
+        for step in self.steps:
+            units, tokens, rows = self._arranged(step.units, parts)
+            for chosen in split(units, parts)[self.rank :: self.world]:
+                # every rank runs all micro-batches of a step; one without a unit repeats a unit, with a scale of 0
+                batch = self.units.batch(chosen or units[-1:])
+                batch.total_tokens, batch.total_rows = tokens, rows
+                batch.scale = float(parts) if chosen else 0.0
+                batch.temperature = self.temperature
+                yield batch
+
+    def _arranged(self, units: Sequence[int], parts: int) -> tuple[list[int], float, float]:
+        """Return the units in the cheapest order (which of them share a micro-batch changes nothing else), and the
+        step's totals of response tokens and of rows.
+        """
+        shapes = [self.units.shape(unit) for unit in units]
+        chosen = models.arrange(
+            [shape.prompt for shape in shapes], [len(shape.prompt) for shape in shapes],
+            [shape.longest_response for shape in shapes], [len(part) for part in split(units, parts)],
+            each=shapes[0].rows, shared=self.shared,
+        )  # fmt: skip
+        return (
+            [units[i] for i in chosen],
+            float(sum(shape.tokens for shape in shapes)),
+            float(sum(shape.rows for shape in shapes)),
+        )

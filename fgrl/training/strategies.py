@@ -1,0 +1,222 @@
+"""Lightning's strategies and precisions, changed where a training here would not be the same under each of them.
+
+- The columns of a batch (log-probabilities, advantages, returns) reach the loss as they were computed: a precision converts
+  weights, never columns. Rounded to bfloat16, -523.7 would become -524.0.
+- The gradient of an optimizer step is the same however many micro-batches it is cut into.
+- DeepSpeed also runs on CPUs, so that a recipe can be tried out without its GPUs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.fabric.utilities.distributed import _destroy_dist_connection, _set_num_threads_if_needed
+from lightning.fabric.utilities.seed import reset_seed
+from lightning.pytorch import Trainer
+from lightning.pytorch.plugins.precision import DeepSpeedPrecision, Precision
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from fgrl.base import ranks, stops
+from fgrl.training.trainer import TrainSettings
+
+CONNECTED = 1800.0
+"""Seconds in which all processes have to be connected, at least: each of them loads libraries and models first."""
+
+
+def arguments(settings: TrainSettings) -> dict[str, Any]:
+    """Return the arguments of Lightning's `Trainer` for `settings.strategy` and `settings.precision`."""
+    if settings.precision == "auto":
+        raise ValueError("precision: auto is replaced while a recipe is built; name the precision")
+    precision: dict[str, Any] = {}
+    plugins: list[Any] = [LightningEnvironment()]  # so that Lightning looks for no other launcher
+    if settings.deepspeed:
+        plugins.append(EnginePrecision(settings.precision))
+    elif settings.precision == "bf16-true":
+        plugins.append(NarrowBase())
+    else:
+        precision = {"precision": settings.precision}
+    return {"strategy": _strategy(settings), "plugins": plugins} | precision
+
+
+def _strategy(settings: TrainSettings) -> Any:
+    limit = timedelta(seconds=max(settings.wait_limit, CONNECTED))  # until `launching.limit_waits`
+    if settings.deepspeed:
+        if settings.accelerator == "cpu":
+            os.environ["DS_ACCELERATOR"] = "cpu"  # read when DeepSpeed is imported, and inherited by further processes
+        return DeepSpeed(config=deepspeed_config(settings), exclude_frozen_parameters=True, timeout=limit)
+    if settings.strategy == "fsdp":
+        return ModelParallelStrategy(
+            settings.world, tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=limit
+        )
+    if settings.strategy == "ddp" or settings.world > 1:
+        return DDPStrategy(process_group_backend="gloo" if settings.accelerator == "cpu" else None, timeout=limit)
+    return settings.strategy
+
+
+class Launcher(_SubprocessScriptLauncher):
+    """Starts ranks that end when this one does, and connects them. Lightning's own would kill this process within seconds
+    of the end of another, and find ranks through a port that is open to all machines.
+    """
+
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
+        os.environ.setdefault(*ranks.LOOPBACK)
+        if not self.cluster_environment.creates_processes_externally:
+            os.environ[ranks.STORE] = uuid.uuid4().hex
+            with stops.children_end_with_us(os.environ):
+                self._call_children_scripts()
+        _set_num_threads_if_needed(num_processes=self.num_processes)
+        if ranks.STORE not in os.environ or torch.distributed.is_initialized():  # torchrun has a store
+            return function(*args, **kwargs)
+        with _connected(trainer.strategy, Path(trainer.default_root_dir)):
+            return function(*args, **kwargs)
+
+    @classmethod
+    def adopt(cls, engine: Trainer) -> Launcher | None:
+        """Put one in the place of the trainer's launcher; None where there is none, because a single process trains."""
+        before = engine.strategy.launcher
+        if not isinstance(before, _SubprocessScriptLauncher):
+            return None
+        engine.strategy._launcher = own = cls(before.cluster_environment, before.num_processes, before.num_nodes)
+        return own
+
+
+@contextmanager
+def _connected(strategy: Any, folder: Path) -> Iterator[None]:
+    """Inside, all ranks have a process group, which Lightning then uses. They find each other through a file in `folder`."""
+    store = folder / f"ranks-{os.environ[ranks.STORE]}"
+    for left in folder.glob("ranks-*") if strategy.is_global_zero else ():
+        if left != store:  # of an attempt that was killed
+            left.unlink()
+    backend, device = strategy._get_process_group_backend(), strategy.root_device
+    torch.distributed.init_process_group(
+        backend, init_method=store.absolute().as_uri(), rank=strategy.global_rank, world_size=strategy.world_size,
+        timeout=strategy._timeout, device_id=None if device.type == "cpu" else device,
+    )  # fmt: skip
+    if backend == "nccl":
+        atexit.register(_destroy_dist_connection)
+    yield
+    if strategy.is_global_zero:
+        store.unlink(missing_ok=True)
+
+
+class NarrowBase(Precision):
+    """`bf16-true`: frozen weights are converted to bfloat16; what is trained (adapters, heads) stays float32."""
+
+    precision = "bf16-true"
+
+    def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        for parameter in module.parameters():  # no buffers: rotary frequencies stay float32
+            if not parameter.requires_grad and parameter.is_floating_point():
+                parameter.data = parameter.data.bfloat16()
+        return module
+
+
+class EnginePrecision(DeepSpeedPrecision):
+    """DeepSpeed's engine under Lightning's automatic optimization."""
+
+    def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """In bfloat16 the engine converts weights itself, after it has copied them in float32."""
+        return super().convert_module(module) if self.precision == "32-true" else module
+
+    def convert_input(self, data: Any) -> Any:
+        return data
+
+    def backward(self, tensor: torch.Tensor, model: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        """Lightning has divided the loss by the number of micro-batches already; the engine must not do it again."""
+        super().backward(tensor, model, optimizer, *args, scale_wrt_gas=False, **kwargs)
+
+
+class DeepSpeed(DeepSpeedStrategy):
+    """Lightning's strategy, on CPUs, too: there it would refuse to start, and hand DeepSpeed a device without a
+    number.
+    """
+
+    @property
+    def root_device(self) -> torch.device:
+        device = super().root_device
+        return torch.device("cpu", 0) if device.type == "cpu" else device
+
+    def setup_environment(self) -> None:
+        super(DeepSpeedStrategy, self).setup_environment()
+
+    def setup_distributed(self) -> None:
+        if self.root_device.type != "cpu":
+            return super().setup_distributed()
+        from deepspeed.ops import __compatible_ops__
+
+        # a collective for inference alone: DeepSpeed would compile it for a minute in each new home, and a process that is killed
+        # meanwhile leaves a lock for which all later ones wait
+        __compatible_ops__["deepspeed_shm_comm"] = False
+        reset_seed()
+        self.set_world_ranks()
+        self._init_deepspeed_distributed()
+        return None
+
+
+def shard(module: Any) -> None:
+    """`strategy: fsdp`: share the weights of each transformer block, and the rest together, out over the processes."""
+    mesh = module.device_mesh["data_parallel"]
+    for block in [part for part in module.modules() if isinstance(part, GradientCheckpointingLayer)]:
+        fully_shard(block, mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    register_fsdp_forward_method(module, "training_step")  # in which the models' own methods are called
+
+
+def clip(settings: TrainSettings, parameters: Sequence[Any]) -> float | None:
+    """Scale the gradients of an optimizer step, of all micro-batches and processes, to a norm of at most `clip_norm`.
+
+    Returns the norm that they had; None under ZeRO-3, whose engine clips in its own step. ZeRO-1 and ZeRO-2 would clip
+    actor and critic together.
+    """
+    limit = settings.clip_norm
+    if settings.strategy == "deepspeed_stage_3":
+        return None
+    if not settings.deepspeed:
+        norm: Any = torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
+        return float(norm.full_tensor() if settings.strategy == "fsdp" else norm)
+    # each process has the fragments of the gradients that it steps with
+    owned = [parameter for parameter in parameters if parameter._hp_mapping is not None]
+    fragments = [owner._hp_mapping.get_lp_grad_fragment(owner._index_in_param_group) for owner in owned]
+    squares = torch.zeros((), dtype=torch.float64, device=parameters[0].device)
+    for fragment in fragments:
+        squares += fragment.double().square().sum()
+    torch.distributed.all_reduce(squares)
+    whole = float(squares.sqrt())
+    if limit is not None and whole > limit:
+        for fragment in fragments:
+            fragment.mul_(limit / whole)
+    return whole
+
+
+def deepspeed_config(settings: TrainSettings) -> dict[str, Any]:
+    """Return the DeepSpeed configuration of `strategy: deepspeed_stage_1|2|3`; Lightning adds the keys of batches."""
+    stage = int(settings.strategy[-1])
+    zero: dict[str, Any] = {
+        "stage": stage,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "reduce_bucket_size": 200_000_000,
+    }
+    if stage == 3:
+        zero |= {"stage3_gather_16bit_weights_on_model_save": False, "stage3_prefetch_bucket_size": 50_000_000}
+    else:
+        zero |= {"allgather_partitions": True, "allgather_bucket_size": 200_000_000, "reduce_scatter": True}
+    clipping = {} if stage == 3 else {"gradient_clipping": 0.0}  # `clip` does it
+    return clipping | {
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "data_types": {"grad_accum_dtype": "fp32"},  # gradients of micro-batches are added up in float32
+    }

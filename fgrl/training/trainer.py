@@ -1,0 +1,313 @@
+"""Typed settings of training, and the Lightning trainer made of them.
+
+A training is a sequence of rounds (Lightning epochs): an iteration of online training, or some optimizer steps of
+offline training. Checkpoints are written between rounds. Everything random inside a round is seeded by its number, so a
+training that was killed resumes after its last checkpoint and ends with the same weights, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from fgrl.base import lazy, native
+from fgrl.base.errors import Aborted, Unavailable
+from fgrl.kinds import Accelerator, Run
+from fgrl.kinds.functions import as_user_error
+from fgrl.registry import ByDevice, Settings, Unkeyed
+
+if TYPE_CHECKING:
+    import logging
+
+    from lightning.pytorch import LightningModule, Trainer
+
+    from fgrl.training.callbacks import BetweenRounds
+else:
+    logging = lazy.load("logging")
+checkpoints = lazy.load("fgrl.training.checkpoints")
+launching = lazy.load("fgrl.training.launching")
+lightning = lazy.load("lightning")
+torch = lazy.load("torch")
+
+Strategy = Literal["auto", "ddp", "fsdp", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3"]
+
+
+class TrainSettings(Settings):
+    """Optimizer, schedule and hardware of a training stage."""
+
+    lr: float = Field(gt=0, le=1)
+    """Peak learning rate (of the actor, in online training)."""
+    batch_size: int = Field(ge=1, le=10_000_000)
+    """Rows (pairs, for preference data) of one optimizer step, over all devices."""
+    micro_batch_size: Annotated[int, Unkeyed] = Field(8, ge=1, le=1_000_000)
+    """The most rows (pairs, for preference data) that go through the model at once on one device. Changes memory and
+    speed, never the loss. In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this
+    is, unless `strategy` is fsdp or DeepSpeed.
+    """
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.95], min_length=2, max_length=2)
+    """Adam's decay rates."""
+    eps: float = Field(1e-8, gt=0, le=1)
+    """Adam's epsilon."""
+    weight_decay: float = Field(0.0, ge=0, le=10)
+    """Decoupled weight decay."""
+    clip_norm: float | None = Field(1.0, ge=1e-6, le=1e9)
+    """Gradients are clipped to this norm, actor and critic each for itself; null switches it off."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """Learning rate after the warm-up."""
+    warmup: float = Field(0.03, ge=0, le=1)
+    """Share of the optimizer steps over which the learning rate rises from 0."""
+    min_lr_ratio: float = Field(0.1, ge=0, le=1)
+    """The schedule ends at this share of the peak."""
+    precision: Annotated[
+        Literal["auto", "32-true", "bf16-mixed", "bf16-true"], ByDevice("32-true", "bf16-true", whole="bf16-mixed")
+    ] = "32-true"
+    """`32-true`: weights and passes as loaded. `bf16-mixed`: passes compute in bfloat16, over the weights as loaded.
+    `bf16-true`: frozen weights become bfloat16; adapters and heads stay float32. With DeepSpeed both train bfloat16
+    copies of float32 weights. `auto`: where the device multiplies bfloat16 natively, `bf16-true` under adapters and
+    `bf16-mixed` without; else `32-true`.
+    """
+    strategy: Strategy = "auto"
+    """Lightning's strategy. `deepspeed_stage_1` is for `32-true` only."""
+    devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
+    """Processes on each node, one per device."""
+    nodes: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
+    """Machines that train together. More than one is refused: that does not work yet."""
+    wait_limit: Annotated[float, Unkeyed] = Field(14400.0, gt=0)
+    """Seconds that a process waits for the others before the run ends, because one of them hangs. Longer than the
+    longest wait of a healthy run: for the process that draws and scores the longest responses, or for the one that asks
+    an endpoint for all.
+    """
+    accelerator: Annotated[Accelerator, Unkeyed] = "auto"
+    """Kind of device, of frozen models, too."""
+    keep_checkpoint: Annotated[bool, Unkeyed] = False
+    """Keep `last.ckpt` (15 bytes per trained parameter) after the training has finished."""
+
+    @model_validator(mode="after")
+    def _rows_for_all(self) -> TrainSettings:
+        if self.batch_size < self.world:
+            raise ValueError(
+                f"batch_size {self.batch_size} is smaller than devices {self.world}: a device would have no rows"
+            )
+        return self
+
+    @field_validator("nodes")
+    @classmethod
+    def _one_node(cls, nodes: int) -> int:
+        if nodes > 1:
+            raise ValueError(
+                "training on several nodes does not work yet: leave it out, and use the devices of one machine"
+            )
+        return nodes
+
+    @model_validator(mode="after")
+    def _zero_1_in_float32(self) -> TrainSettings:
+        if self.strategy == "deepspeed_stage_1" and self.precision != "32-true":
+            raise ValueError(
+                "deepspeed_stage_1 is for precision 32-true: in bfloat16 DeepSpeed replaces it by an optimizer that clips in "
+                "another way; use deepspeed_stage_2"
+            )
+        return self
+
+    @property
+    def world(self) -> int:
+        """Number of processes that train together."""
+        return self.devices * self.nodes
+
+    @property
+    def deepspeed(self) -> bool:
+        """Does DeepSpeed's engine train?"""
+        return self.strategy.startswith("deepspeed")
+
+    def units_at_once(self, unit_by_unit: bool) -> int:
+        """Return the most units (rows or pairs) of a micro-batch on one device. unit_by_unit: the loss reads each unit
+        in a separate pass, so that larger micro-batches would only take more memory.
+        """
+        # where gradients are reduced after each micro-batch, more of them would cost time
+        return 1 if unit_by_unit and not self.sharded and not self.deepspeed else self.micro_batch_size
+
+    @property
+    def sharded(self) -> bool:
+        """Does each process hold only a part of the weights?"""
+        return self.strategy in ("fsdp", "deepspeed_stage_3")
+
+    def check_machine(self) -> None:
+        """Raise `Unavailable` when this machine cannot train with `strategy`."""
+        name = self.strategy
+        if self.accelerator == "gpu" and not native.has_gpu():
+            raise Unavailable(
+                "train.accelerator is gpu, and no GPU is visible here (`fgrl doctor` lists what there is): set train.accelerator to auto"
+            )
+        if name in ("auto", "ddp"):
+            return
+        if self.deepspeed and find_spec("deepspeed") is None:
+            raise Unavailable(
+                f"train.strategy {name} needs DeepSpeed: pip install 'fgrl[deepspeed]', or set train.strategy to ddp"
+            )
+        if self.accelerator == "auto" and not native.has_gpu():
+            raise Unavailable(
+                f"train.strategy {name} is meant for GPUs, and none is visible here: set train.strategy to ddp (which trains float32 "
+                f"weights or LoRA adapters), or try {name} out on CPUs with train.accelerator: cpu"
+            )
+
+    def warnings(self) -> list[str]:
+        """Return remarks on values that are seldom meant."""
+        if self.lr < 0.1:
+            return []
+        return [f"train.lr: {self.lr:g} is a very large learning rate; 1e-6 to 1e-3 are usual for language models"]
+
+
+class OfflineSettings(TrainSettings):
+    """Training on fixed data."""
+
+    epochs: int = Field(1, ge=1, le=100_000)
+    """Passes over the data."""
+    max_steps: int | None = Field(None, ge=1, le=100_000_000)
+    """Stop after this many optimizer steps."""
+    checkpoint_every: int = Field(50, ge=1, le=100_000_000)
+    """Optimizer steps between checkpoints."""
+
+
+class OnlineSettings(TrainSettings):
+    """Training on the policy's own samples."""
+
+    critic_lr: float | None = Field(None, gt=0, le=1)
+    """Peak learning rate of the critic; null: the actor's."""
+    iterations: int | None = Field(None, ge=1, le=10_000_000)
+    """Number of iterations, each with its own rollout; null: as many as `epochs` passes over the prompts need."""
+    epochs: int = Field(1, ge=1, le=100_000)
+    """Passes over the prompts, when `iterations` is null."""
+    checkpoint_every: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000_000)
+    """Rollouts between checkpoints."""
+
+    def warnings(self) -> list[str]:
+        both = self.iterations is not None and "epochs" in self.model_fields_set
+        ignored = ["train.epochs: ignored, because train.iterations is set: remove one of them"] * both
+        return [*super().warnings(), *ignored]
+
+
+def schedule(settings: TrainSettings, steps: int) -> Callable[[float], float]:
+    """Factor of the peak learning rate after so many of `steps` optimizer steps."""
+    warmup = round(settings.warmup * steps)
+    floor = settings.min_lr_ratio
+
+    def factor(step: float) -> float:
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        if settings.schedule == "constant":
+            return 1.0
+        done = min(1.0, (step - warmup) / max(1, steps - warmup))
+        fall = 0.5 * (1 + math.cos(math.pi * done)) if settings.schedule == "cosine" else 1.0 - done
+        return floor + (1 - floor) * fall
+
+    return factor
+
+
+def trainer(
+    settings: TrainSettings,
+    run: Run,
+    *,
+    rounds: int,
+    micro_batches: int,
+    between: BetweenRounds,
+    parallel: Mapping[str, Any],
+) -> Trainer:
+    """Return a Lightning trainer for `rounds` rounds whose optimizer steps take `micro_batches` micro-batches on each
+    device.
+
+    parallel: Lightning's strategy and precision, of `fgrl.training.strategies.arguments`.
+    """
+    settings.check_machine()
+    _hush()
+    trainer: Trainer = lightning.pytorch.Trainer(
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        num_nodes=settings.nodes,
+        max_epochs=rounds,
+        accumulate_grad_batches=micro_batches,
+        gradient_clip_val=settings.clip_norm,
+        reload_dataloaders_every_n_epochs=1,
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=True,  # by the callback below
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        default_root_dir=run.dir,
+        callbacks=[between],
+        **parallel,
+    )
+    return trainer
+
+
+def fit(engine: Trainer, module: LightningModule, run: Run, settings: TrainSettings, launcher: Any = None) -> None:
+    """Train, resuming from `last.ckpt` if it exists. launcher: starts the other processes, where there are any.
+
+    Raises `KeyboardInterrupt` after a Ctrl-C (`Aborted` after the second), where Lightning would exit the interpreter,
+    and `RankLost` where another process has ended. A process that fails kills those that it started, because they would
+    wait for it.
+    """
+    if run.rank == 0:  # the launcher starts the other processes later
+        checkpoints.remove_damaged(run, folder=settings.deepspeed)
+    engine._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign] # ours decide
+    ranks = launching.Ranks(run.rank, engine.world_size, run.dir, lambda: [] if launcher is None else launcher.procs)
+    with nullcontext() if launcher is None else ranks.watched(), _quiet_warnings(), _sigint_kept():
+        try:
+            engine.fit(module, ckpt_path=checkpoints.last(run.dir), weights_only=True)
+        except SystemExit as left:
+            interrupt = left.__context__
+            if isinstance(interrupt, KeyboardInterrupt):
+                raise interrupt from None
+            raise as_user_error(left) or Aborted("aborted") from left
+
+
+@contextmanager
+def _sigint_kept() -> Iterator[None]:
+    """Lightning has Ctrl-C ignored when it leaves after one."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _hush() -> None:
+    """Pass Lightning's messages to the root logger instead of its own handler, which writes to stderr.
+
+    Its messages about devices, its own limits and other products are dropped.
+    """
+    for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    for name in ("utilities.rank_zero", "trainer.connectors.checkpoint_connector"):
+        logging.getLogger(f"lightning.pytorch.{name}").setLevel(logging.WARNING)
+
+
+EXPECTED = (
+    r"Found .* in eval mode.*",  # online training has no dropout, so that the probability ratio starts at 1
+    r".*does not have many workers.*",
+    r"Total length of .* across ranks is zero.*",  # resuming from a checkpoint after the last round
+    r".*isinstance\(treespec, LeafSpec\).*",
+    r".*weights_only.*",
+    r".*Checkpoint directory .* exists and is not empty.*",
+    r".*`training_step` returned.*",
+    r"GPU available but not used.*",  # train.accelerator says so
+)
+"""Warnings that libraries emit during a normal training."""
+
+
+@contextmanager
+def _quiet_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        for message in EXPECTED:
+            warnings.filterwarnings("ignore", message=message)
+        yield

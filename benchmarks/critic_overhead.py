@@ -36,7 +36,7 @@ from shared.tables import aligned
 
 from fgrl import models
 from fgrl.components.clients.local import Local
-from fgrl.components.clients.local import _Prompt as Prompted
+from fgrl.components.clients.local import _Asked as Asked
 from fgrl.experiments import recipe
 from fgrl.experiments.pipeline.run import Run
 from fgrl.kinds import default_engine
@@ -67,7 +67,7 @@ class StandIn(Local):
 
     _written: int = PrivateAttr(0)
 
-    def answer_share(self, work: list[Prompted]) -> list[Completion]:
+    def answer_share(self, work: list[Asked]) -> list[Completion]:
         drawn = super().answer_share(work)
         self._written += sum(completion.usage.completion_tokens for completion in drawn)
         return [

@@ -146,7 +146,7 @@ def fgrl_command(words: list[str], folder: Path) -> None:
 def row(run: Any) -> list[str]:
     """The numbers of a run, `before -> after`, then the paired difference of the reward."""
     cells = []
-    found = {(number["number"], number["model"]): number for number in run.numbers()}
+    found = {(number["number"], number["model"]): number for number in run.numbers().to_dict("records")}
     for name in NUMBERS.values():
         before, after = found[name, "start"], found[name, "trained"]
         cells.append(f"{before['mean']:.2f} -> {after['mean']:.2f}")

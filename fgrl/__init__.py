@@ -57,7 +57,7 @@ _NAMES = {
     "library": (
         "FinishedRun FinishedStage FinishedSweep Generated Inspected NewRecipe Policy ScoredText TokenSpan "
         "WrittenReport catalog check clean compare curves describe doctor elo export frontier init inspect load "
-        "open_run plan register run schema score sweep table validate write_report"
+        "open_run plan register report run schema score sweep table validate"
     ),
     "training.group_relative": "GroupRelative",
     "training.references": "ReferencedAlgorithm",

@@ -272,11 +272,12 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     finished = fgrl.run(recipe_of(point, plan), given, seed=point.seed, runs=runs, progress=False, page=False)
     numbers = {
         f"{each['model']}.{NUMBERS[each['number']]}": each["mean"]
-        for each in finished.numbers()
+        for each in finished.numbers().to_dict("records")
         if each["number"] in NUMBERS
     }
     policy = finished.stage("policy")
-    log, credit = policy.log(), quality_of(policy.product / "rollouts.jsonl", kind)
+    log = [row.dropna().to_dict() for _, row in policy.log().iterrows()]
+    credit = quality_of(policy.product / "rollouts.jsonl", kind)
     return {
         "key": point.key, "method": point.method, "task": point.task, "seed": point.seed, "settings": dict(point.settings),
         **{key: round(value, 5) for key, value in {**numbers, **curve(log), **chosen_change(log), **iterations(log), **credit}.items()},

@@ -40,7 +40,7 @@ def report(
     screen (stderr). Overrides may follow the recipe.
     """
     words = overrides(context.args, context)
-    written = library.write_report(existing(recipe), words, seeds=seed_list(seeds, words), runs=runs)
+    written = library.report(existing(recipe), words, seeds=seed_list(seeds, words), runs=runs)
     if as_json:
         each = [
             {"report": str(one.report), "folder": str(one.folder)}

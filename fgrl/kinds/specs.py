@@ -75,11 +75,12 @@ class ModelSpec(Settings):
     """
     lora: LoraSpec | None = None
     """Train adapters instead of all weights."""
-    quantize: Literal["nf4"] | None = None
-    """Load the frozen base in 4 bits (needs `fgrl[nf4]` and a GPU)."""
-    dtype: Annotated[Literal["auto", "float32", "bfloat16"], ByDevice()] = "float32"
+    quantize: Literal["nf4", "none"] | None = None
+    """`nf4`: load the frozen base in 4 bits (needs `fgrl[nf4]` and a GPU). null: as fgrl saved it, else not."""
+    dtype: Annotated[Literal["auto", "float32", "bfloat16"] | None, ByDevice()] = None
     """Type of the weights. `auto`: bfloat16 where the device multiplies it natively, else float32; the recipe's `dtype`
-    overrides it. A model all of whose weights are trained is float32 under `auto` (but with DeepSpeed).
+    overrides it. A model all of whose weights are trained is float32 under `auto` (but with DeepSpeed). null: the type
+    that fgrl saved it with, else float32.
     """
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation of transformers. Where flash-attn is not installed, `flash_attention_2` stands for `sdpa`: torch's

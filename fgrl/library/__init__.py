@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         export,
         init,
         inspect,
+        report,
         schema,
-        write_report,
     )
     from fgrl.library.finished_runs import FinishedRun, FinishedStage, open_run
     from fgrl.library.loading import load, score
@@ -50,7 +50,7 @@ __getattr__, __dir__ = lazy.attributes(
             "init",
             "inspect",
             "schema",
-            "write_report",
+            "report",
         ],
         "finished_runs": ["FinishedRun", "FinishedStage", "open_run"],
         "loading": ["load", "score"],

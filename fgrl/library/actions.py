@@ -204,7 +204,7 @@ class WrittenReport:
     """What its first screen says; None for a sweep."""
 
 
-def write_report(
+def report(
     source: Path | str, overrides: Overrides | Sequence[str] | None = None, *, seeds: Sequence[int] = (),
     runs: Path | str = RUNS,
 ) -> list[WrittenReport]:  # fmt: skip

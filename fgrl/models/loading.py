@@ -50,11 +50,11 @@ def load(
         raise ValueError(f'unknown head "{kind}"; there are: lm, scalar, token')
     source = locate(spec, resolve)
     saved = source.saved_model()
-    if saved and "quantize" not in spec.model_fields_set:
-        spec = spec.model_copy(update={"quantize": saved["spec"].get("quantize")})
+    quantize = spec.quantize or saved.get("spec", {}).get("quantize")
+    spec = spec.model_copy(update={"quantize": None if quantize == "none" else quantize})
     if spec.quantize and trainable and spec.lora is None:
-        raise ValueError("a quantized base cannot be trained itself: add lora, or set quantize: null")
-    dtype = getattr(torch, saved["dtype"] if saved and "dtype" not in spec.model_fields_set else spec.dtype)
+        raise ValueError("a quantized base cannot be trained itself: add lora, or set quantize: none")
+    dtype = getattr(torch, spec.dtype or saved.get("dtype", "float32"))
     lora = spec.lora if trainable else None
     tokenizer = tokenizer_of(source.name, source.revision, spec.chat_template, spec.date_string)
     net = _backbone(source, kind, spec, dtype, NEWEST if lora is None else f"before_{NEWEST}")
@@ -167,7 +167,7 @@ def _merged(net: Any, spec: ModelSpec) -> Any:
     if spec.quantize:
         raise DataError(
             f"the adapter of {spec.base} would have to be merged into weights of 4 bits, which would lose most of it: set "
-            "quantize: null, or train this model with the head that its adapter was trained with"
+            "quantize: none, or train this model with the head that its adapter was trained with"
         )
     with torch.autocast(net.device.type, enabled=False):  # a training step may be what loads the model
         return net.merge_and_unload()

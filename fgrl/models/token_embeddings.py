@@ -46,7 +46,7 @@ class TokenEncoder:
         self, spec: ModelSpec, layer: int, *, device: Any = "cpu", batch_size: int = 32, resolve: Resolve | None = None
     ) -> None:
         source = locate(spec, resolve)
-        options = {"dtype": getattr(torch, spec.dtype), "attn_implementation": spec.attention_here()}
+        options = {"dtype": getattr(torch, spec.dtype or "float32"), "attn_implementation": spec.attention_here()}
         net = pretrained_model(transformers.AutoModel, source.name, revision=source.revision, **options)
         self.net = net.to(device).eval()
         self.tokenizer = tokenizer_of(source.name, source.revision)

@@ -119,8 +119,8 @@ def loaded(role: Role, peek: Peek) -> Loaded:
     last = origin[-1]
     config, folder = shapes.find(str(peek.path(last.base)) if isinstance(last.base, Ref) else last.base, last.revision)
     size = shapes.architecture(config, folder)
-    dtype = next((spec.dtype for spec in origin if "dtype" in spec.model_fields_set), last.dtype)
-    quantize = next((spec.quantize for spec in origin if "quantize" in spec.model_fields_set), None)
+    dtype = next((spec.dtype for spec in origin if spec.dtype), "float32")
+    quantize = next((spec.quantize for spec in origin if spec.quantize), None)
     head = role.spec.head or role.head
     number = {"lm": 0, "scalar": size.hidden, "token": size.hidden + 1}[head]
     new = 0 if role.spec.lora is None or not role.trained else size.adapter(role.spec.lora)
@@ -130,7 +130,7 @@ def loaded(role: Role, peek: Peek) -> Loaded:
     )
     total = size.parameters(head) + kept + new
     trainable = 0 if not role.trained else new + number if new else total
-    return Loaded(size, dtype, total, trainable, quantize is not None, kept + new + number)
+    return Loaded(size, dtype, total, trainable, quantize == "nf4", kept + new + number)
 
 
 def _origin(spec: ModelSpec, peek: Peek) -> list[ModelSpec]:

@@ -78,7 +78,7 @@ def test_a_sweep_runs_its_points_once(world: Path) -> None:
     assert done.index.is_file()
     again = fgrl.sweep("sweep.yaml", progress=False)
     assert [point.seconds for point in again.record.points] == [point.seconds for point in done.record.points]
-    (written,) = fgrl.write_report(done.folder)
+    (written,) = fgrl.report(done.folder)
     assert (written.report, written.conclusions) == (done.index, None)
 
 
@@ -97,7 +97,7 @@ def test_options_of_the_command_of_a_sweep_file() -> None:
 
 def test_pages_are_written_and_runs_are_deleted(world: Path) -> None:
     run = fgrl.run("texts.yaml", progress=False, page=False)
-    (written,) = fgrl.write_report("texts.yaml")
+    (written,) = fgrl.report("texts.yaml")
     assert (written.folder.resolve(), written.report.name) == (run.folder.resolve(), "report.html")
     assert written.report.is_file()
     with pytest.raises(UsageError, match="nothing was selected"):

@@ -200,16 +200,16 @@ def test_on_four_bits_a_critic_is_the_reward_model_and_its_scorer_reads_the_same
     critic = tiny(tmp_path / "reward", head="scalar", trainable=True, **nf4)
     assert torch.equal(scored(critic), scored(reward))
     assert torch.equal(scored(tiny(tmp_path / "reward", head="scalar")), scored(reward))
-    assert not torch.equal(scored(tiny(tmp_path / "reward", head="scalar", quantize=None)), scored(reward))
+    assert not torch.equal(scored(tiny(tmp_path / "reward", head="scalar", quantize="none")), scored(reward))
 
 
 def test_an_adapter_is_never_merged_into_four_bits(tiny_model_dir, tmp_path, four_bits):
     policy = tiny(tiny_model_dir, trainable=True, quantize="nf4", lora=LORA)
     models.save(policy, tmp_path / "policy", {})
-    with pytest.raises(DataError, match=r"policy would have to be merged into weights of 4 bits.*quantize: null"):
+    with pytest.raises(DataError, match=r"policy would have to be merged into weights of 4 bits.*quantize: none"):
         tiny(tmp_path / "policy", head="scalar", trainable=True, lora=LORA)
-    assert tiny(tmp_path / "policy", head="scalar", trainable=True, lora=LORA, quantize=None).head == "scalar"
-    with pytest.raises(ValueError, match="add lora, or set quantize: null"):
+    assert tiny(tmp_path / "policy", head="scalar", trainable=True, lora=LORA, quantize="none").head == "scalar"
+    with pytest.raises(ValueError, match="add lora, or set quantize: none"):
         tiny(tmp_path / "policy", trainable=True)
 
 

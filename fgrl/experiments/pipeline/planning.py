@@ -69,7 +69,7 @@ class Planned:
             for path, part in parts
             if isinstance(part, registry.Settings)
             for name, info in type(part).model_fields.items()
-            if (values := marker(info.metadata, ByDevice)) and getattr(part, name) != values.float32
+            if (values := marker(info.metadata, ByDevice)) and getattr(part, name) not in (None, values.float32)
         ]
         return asked if asked and native.here(self.stage.accelerator()).dtype == "float32" else []
 

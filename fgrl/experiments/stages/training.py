@@ -69,7 +69,7 @@ class TrainingStage(Stage):
         lie 0.4% to 0.8% apart: it would round most updates away. Adapters and heads are float32, and DeepSpeed keeps
         float32 weights.
         """
-        if model.quantize and self.train.sharded:
+        if model.quantize == "nf4" and self.train.sharded:
             raise ValueError(
                 f"{field}.quantize with train.strategy {self.train.strategy}: 4-bit weights are not shared out over processes; use "
                 "ddp or deepspeed_stage_2"

@@ -1,6 +1,7 @@
 """The command line: parsing and printing only. stdout carries the result (with `--json` nothing else), stderr the rest.
 
-Exit codes are those of `fgrl.base.errors`. One short file a command; nothing heavy is imported before a command needs it.
+Exit codes are those of `fgrl.base.errors`. One short file a command; nothing heavy is imported before a command needs
+it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from fgrl.types import Request
 class Asker(Component):
     """What may ask a language model: annotators, judges, metrics and rewards.
 
-    Its questions are stated here and nowhere else; plans count them (`fgrl.feedback.llm.estimating`), whatever the component is.
+    Its questions are stated here and nowhere else; plans count them (`fgrl.feedback.llm.estimating`), whatever the
+    component is.
     """
 
     _counted: dict[str, Any] = PrivateAttr(default_factory=dict)

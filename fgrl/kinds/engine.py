@@ -48,7 +48,8 @@ class Drawer(ABC):
         """Return a response to each request, in their order.
 
         The drawer chooses its batches (`Sampling.batch_size` bounds them): neither they nor the order change a
-        response. An engine that computes elsewhere calls `fgrl.base.stops.point()` while it waits, so that a run can stop.
+        response. An engine that computes elsewhere calls `fgrl.base.stops.point()` while it waits, so that a run can
+        stop.
         """
 
     def stream(self, request: DrawRequest) -> Iterator[int]:

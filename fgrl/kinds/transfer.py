@@ -25,8 +25,8 @@ class Serving:
 class Parcel(ABC):
     """The weights of one version, ready to be brought to any server, also to one that is started later.
 
-    A server is a `fgrl.rollouts.serving.connection.Connection`; limits are seconds. A server that does not answer or refuses is a
-    `ServerGone` or `Refused` of that module.
+    A server is a `fgrl.rollouts.serving.connection.Connection`; limits are seconds. A server that does not answer or
+    refuses is a `ServerGone` or `Refused` of that module.
     """
 
     version: str

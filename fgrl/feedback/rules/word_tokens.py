@@ -2,8 +2,8 @@
 data.
 
 nltk first splits sentences with punkt, a download, then cuts each by rules. Here the rules are written anew and the
-sentences are those of `fgrl.feedback.rules.sentences.prose`, which matters for one thing: a period is a separate token only at
-the end of a sentence.
+sentences are those of `fgrl.feedback.rules.sentences.prose`, which matters for one thing: a period is a separate token
+only at the end of a sentence.
 """
 
 from __future__ import annotations

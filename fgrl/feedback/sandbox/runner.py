@@ -6,8 +6,8 @@ was before any call (the child has a copy), read-only files and an empty folder.
 answer reports it (`touched`), and the caller replaces the whole sandbox.
 
 A child can start no process or thread, send no signal, open no socket and leave no shared memory behind: a system call
-filter (seccomp, built outside by `fgrl.feedback.sandbox.seccomp`) refuses that. It cannot inspect its parent, which is not
-dumpable. So when a child is dead, nothing of it remains.
+filter (seccomp, built outside by `fgrl.feedback.sandbox.seccomp`) refuses that. It cannot inspect its parent, which is
+not dumpable. So when a child is dead, nothing of it remains.
 
 Frames: four bytes of length (big-endian), then JSON.
 """

@@ -6,7 +6,8 @@ Where each rule is kept:
    is refused (DNS rebinding).
 2. A request that writes comes from the page itself: its `Origin` is the server's own, or, where a browser sends none,
    `Sec-Fetch-Site` is `same-origin`. Other sites are refused, other ports of this machine too.
-3. Whatever is below `/api/` needs a session (`fgrl.pages.annotation.access`), for which Starlette's AuthenticationMiddleware
+3. Whatever is below `/api/` needs a session (`fgrl.pages.annotation.access`), for which Starlette's
+AuthenticationMiddleware
    asks.
 4. A body is read once all of this holds, up to a limit and within a time.
 5. Every response forbids scripts, styles and frames of other origins, and is never cached.

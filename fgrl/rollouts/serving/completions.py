@@ -1,7 +1,7 @@
 """A request as vLLM's `/v1/completions` takes it, and its answer, which is a response or an error, and nothing between.
 
-What decides how a response ends is the code that `hf` uses (`fgrl.rollouts.serving.early`): the server is told as much as it understands,
-so that it stops soon, and what it draws behind the end is cut off here.
+What decides how a response ends is the code that `hf` uses (`fgrl.rollouts.serving.early`): the server is told as much
+as it understands, so that it stops soon, and what it draws behind the end is cut off here.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def read(
 ) -> DrawnResponse:
     """Return the response that an answer holds. complete: the test of `request.early`.
 
-    Raises `BadAnswer` for everything else: an answer that was given up, cut off, to another prompt, with tokens that the
-    request rules out, or without a finite log-probability for each token.
+    Raises `BadAnswer` for everything else: an answer that was given up, cut off, to another prompt, with tokens that
+    the request rules out, or without a finite log-probability for each token.
     """
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):

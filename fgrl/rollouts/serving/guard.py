@@ -2,8 +2,8 @@
 
     python guard.py COMMAND ...
 
-It leads the process group. The kernel's own means (`fgrl.base.stops`) reach one process; vLLM has several, which outlive each
-other.
+It leads the process group. The kernel's own means (`fgrl.base.stops`) reach one process; vLLM has several, which
+outlive each other.
 """
 
 import os

@@ -15,7 +15,7 @@ from fgrl.registry.tree import TOO_LONG, Text, Tree, parse
 OURS = {"stages": ("a recipe", "run"), "parameters": ("a sweep", "sweep"), "columns": ("a table", "table")}
 """By the key at its top that it cannot lack: what a file of ours is, and the command that takes it."""
 _OTHERS = {
-    ".py": ("Python code", "fgrl check {0} tries its rewards; a recipe names one as {0}:FUNCTION"),
+    ".py": ("Python code", "`fgrl check {0}` tries its rewards; a recipe names one as {0}:FUNCTION"),
     **dict.fromkeys((".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt"),
                     ("a file of rows", "fgrl init KIND --data {0} --model MODEL writes a recipe for them")),
     **dict.fromkeys((".safetensors", ".bin", ".pt", ".pth"), ("a file of weights", "a model is named by its folder: {1}")),

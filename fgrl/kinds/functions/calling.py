@@ -317,20 +317,21 @@ def together(coroutines: Sequence[Any]) -> list[Any]:
 
 
 def _in_thread(work: Callable[[], list[Any]]) -> list[Any]:
-    outcome: list[Any] = []
+    results: list[Any] = []
+    failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            outcome.extend((work(), None))
+            results.extend(work())
         except BaseException as error:  # raised again below, in the thread that waits
-            outcome.extend(([], error))
+            failures.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    if outcome[1] is not None:
-        raise outcome[1]
-    return outcome[0]
+    if failures:
+        raise failures[0]
+    return results
 
 
 def _chats(sample: Sample, form: Form) -> bool:

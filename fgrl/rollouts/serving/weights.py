@@ -77,7 +77,8 @@ def _state(model: Any) -> dict[str, Tensor]:
         if place not in seen:  # tied weights are sent once
             seen.add(place)
             weights[name.replace(".base_layer.", ".")] = weight
-    return revert_weight_conversion(model.transformer, weights)
+    converted: dict[str, Tensor] = revert_weight_conversion(model.transformer, weights)
+    return converted
 
 
 def adapter(model: Any, dtype: str) -> Iterator[Named]:

@@ -226,7 +226,8 @@ def test_the_command_pushes_after_the_check(world, tmp_path, monkeypatch):
     ((folder, repo, options),) = pushed
     assert (folder, repo, options["public"], options["api"]) == (tmp_path / "out", "me/small", False, "api")
     assert (tmp_path / "out" / "README.md").read_text().partition("# ")[2].startswith("small\n")
-    assert CliRunner().invoke(app, ["export", str(world), str(tmp_path / "b"), "--public"]).exit_code == 2
+    refused = CliRunner().invoke(app, ["export", str(world), str(tmp_path / "b"), "--public"])
+    assert str(refused.exception) == "--public goes with --push"
 
 
 def test_a_stages_folder_is_exported_by_a_process_that_has_loaded_no_recipe(world, tmp_path):

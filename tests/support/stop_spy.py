@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fgrl import rollouts
 from fgrl.base import ranks, stops
 from fgrl.components.engines import hf
-from fgrl.measuring import answering
 from fgrl.rollouts import collecting
 from fgrl.training import online
 from fgrl.training.training_module import TrainingModule
@@ -47,7 +47,7 @@ def reach(moment: str) -> None:
 
 
 step, score, draw, training_step, scored = (
-    hf._step, collecting.score, answering.draw, TrainingModule.training_step, online.OnlineRounds._scored,
+    hf._step, collecting.score, rollouts.draw, TrainingModule.training_step, online.OnlineRounds._scored,
 )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def spied_scored(self: Any, rollout: Any) -> Any:
 
 if hf._step.__name__ != "spied_step":  # a file that a recipe imports runs again before each stage
     hf._step = spied_step
-    answering.draw = spied_draw
+    rollouts.draw = spied_draw
     collecting.score = spied_score
     TrainingModule.training_step = spied_training_step  # type: ignore[method-assign]
     online.OnlineRounds._scored = spied_scored  # type: ignore[method-assign]

@@ -273,7 +273,7 @@ def test_a_plan_says_what_no_card_holds_and_where_a_gpu_is_missing(tiny: Path, m
 
 def test_a_plan_with_sizes_loads_no_heavy_library(tiny: Path) -> None:
     code = (
-        "import sys; from fgrl import pipeline, recipe; from pathlib import Path\n"
+        "import sys; from fgrl.experiments import pipeline, recipe; from pathlib import Path\n"
         f"made = pipeline.plan(recipe.load(Path({str(tiny)!r})), Path('runs'))\n"
         "assert pipeline.estimates(made)['policy']['memory']['peak'] > 0\n"
         "assert not {'torch', 'transformers', 'lightning', 'peft', 'numpy'} & set(sys.modules), sorted(sys.modules)"

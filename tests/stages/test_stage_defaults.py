@@ -10,7 +10,6 @@ import tiny_recipe
 import torch
 
 from fgrl.base.errors import Unavailable, UsageError
-from fgrl.commands import inspecting
 from fgrl.components.algorithms.ppo import PPO
 from fgrl.experiments import pipeline, recipe
 from fgrl.experiments.pipeline.run import Run
@@ -18,6 +17,7 @@ from fgrl.experiments.stages.finetune import FinetuneStage
 from fgrl.experiments.stages.rl import RLStage
 from fgrl.kinds import Inspectable, OnlineAlgorithm, Stage
 from fgrl.kinds.specs import ModelSpec
+from fgrl.library import actions
 from fgrl.training.trainer import OfflineSettings
 from fgrl.types import Stats
 
@@ -106,8 +106,8 @@ def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch) 
 def test_inspect_offers_the_stages_that_show_samples(tmp_path: Path, tiny_model_dir: Path) -> None:
     path = tiny_recipe.write(tmp_path / "recipe", tiny_model_dir)
     plan = pipeline.plan(recipe.load(path), tmp_path / "runs")
-    assert inspecting._inspectable(plan, None).name == "reward_model"
+    assert actions._inspectable(plan, None).name == "reward_model"
     with pytest.raises(
         UsageError, match="evaluate has no samples to show; these have: reward_model, calibrate, policy"
     ):
-        inspecting._inspectable(plan, "evaluate")
+        actions._inspectable(plan, "evaluate")

@@ -245,7 +245,7 @@ def narrow(recipe: Recipe) -> Iterator[tuple[Any, str]]:
             if isinstance(part, registry.Settings):
                 for field, info in type(part).model_fields.items():
                     values = marker(info.metadata, ByDevice)
-                    if values is not None and getattr(part, field) != values.float32:
+                    if values is not None and getattr(part, field) not in (None, values.float32):
                         yield (name, *path, field), getattr(part, field)
 
 

@@ -13,6 +13,7 @@ from model_helpers import LORA, stir, tiny, tokens
 
 from fgrl import models
 from fgrl.base.errors import DataError, Unavailable
+from fgrl.exchange.publishing import exporting
 from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.models import loading, wheels
 from fgrl.types import Checkpoint, Ref
@@ -174,12 +175,13 @@ def four_bits(monkeypatch):
         net = load(source, kind, spec.model_copy(update={"quantize": None}), dtype)
         for layer in net.modules():
             if spec.quantize and isinstance(layer, torch.nn.Linear) and layer.weight.numel() % 64 == 0:
-                layer.weight.data = round_trip(layer.weight.data)
+                layer.weight.data, layer.has_four_bits = round_trip(layer.weight.data), True
         return net
 
     def merged(self, *args, **options):
         merge(self, *args, **options)
-        self.base_layer.weight.data = round_trip(self.base_layer.weight.data)
+        if hasattr(self.base_layer, "has_four_bits"):
+            self.base_layer.weight.data = round_trip(self.base_layer.weight.data)
 
     monkeypatch.setattr(loading, "_pretrained", pretrained)
     monkeypatch.setattr(peft.tuners.lora.Linear, "merge", merged)
@@ -211,6 +213,17 @@ def test_an_adapter_is_never_merged_into_four_bits(tiny_model_dir, tmp_path, fou
     assert tiny(tmp_path / "policy", head="scalar", trainable=True, lora=LORA, quantize="none").head == "scalar"
     with pytest.raises(ValueError, match="add lora, or set quantize: none"):
         tiny(tmp_path / "policy", trainable=True)
+
+
+def test_an_export_of_a_model_on_four_bits_has_whole_weights(tiny_model_dir, tmp_path, four_bits):
+    policy = tiny(tiny_model_dir, trainable=True, quantize="nf4", lora=LORA)
+    stir(policy, 0.01)
+    models.save(policy, tmp_path / "policy", {})
+    exported = exporting.export(tmp_path / "policy", tmp_path / "out", options=exporting.Options(merge=True))
+    assert exported.form == "weights"
+    assert exported.check.same_answers == exported.check.prompts
+    whole = scored(tiny(tmp_path / "policy", quantize="none"))
+    torch.testing.assert_close(scored(tiny(tmp_path / "out")), whole, atol=1e-4, rtol=1e-4)
 
 
 def test_a_wrong_head_is_refused_with_the_place(tiny_model_dir, tmp_path):

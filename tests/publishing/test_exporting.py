@@ -31,7 +31,7 @@ def logits(net) -> torch.Tensor:
 
 
 def of_stage(folder: Path) -> torch.Tensor:
-    return logits(models.load(ModelSpec(base=str(folder / "out"), dtype="float32", quantize=None)).net)
+    return logits(models.load(ModelSpec(base=str(folder / "out"), dtype="float32", quantize="none")).net)
 
 
 def text_of(folder: Path) -> str:

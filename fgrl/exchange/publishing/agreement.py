@@ -128,7 +128,7 @@ def _difference(rewards: list[Tensor], other: list[Tensor]) -> float:
 @torch.no_grad()
 def of_stage(folder: Path, head: str, *, with_base: bool) -> Answers:
     """Return the stage's own model. with_base: measure the KL from what its adapter was added to as well."""
-    model = models.load(ModelSpec(base=str(folder), dtype="float32", quantize=None), head=head)
+    model = models.load(ModelSpec(base=str(folder), dtype="float32", quantize="none"), head=head)
     asked = [rollouts.encode_prompt(model.tokenizer, prompt) for prompt in PROBES]
     prompts = [list(rollouts.ids_of(prompt)) for prompt in asked]
     room = NEW_TOKENS if model.max_tokens is None else min(NEW_TOKENS, model.max_tokens - max(map(len, prompts)))

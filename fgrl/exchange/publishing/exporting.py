@@ -238,7 +238,7 @@ def _write_weights(model: Path, folder: Path, head: str, dtype: str, answers: ag
     class that loads it.
     """
     # `trainable` without a new adapter is what merges those that the model has
-    loaded = models.load(ModelSpec(base=str(model), dtype="float32", quantize=None), head=head, trainable=True)
+    loaded = models.load(ModelSpec(base=str(model), dtype="float32", quantize="none"), head=head, trainable=True)
     agreement.round_merged(answers, loaded, getattr(torch, dtype))
     tokenizer = loaded.tokenizer
     if head == "lm":

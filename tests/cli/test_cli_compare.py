@@ -387,6 +387,19 @@ def test_a_seed_without_a_value_is_left_out_and_said() -> None:
     assert "b has no value at seed 0, which its mean leaves out" in found.notes
 
 
+def test_an_interval_over_seeds_is_not_called_one_over_prompts(tmp_path: Path) -> None:
+    means = {"a": (0.5, 0.6, 0.55), "b": (0.8, 0.85, 0.9)}
+    sides = {
+        name: {str(seed): Evaluation(judged(mean)) for seed, mean in enumerate(own)} for name, own in means.items()
+    }
+    runs = {name: {str(seed): Run(tmp_path) for seed in range(3)} for name in "ab"}
+    compared = compare("evaluate", sides)
+    text = comparison_text(Comparison(dict.fromkeys("ab", ""), runs, [compared], [], []))
+    (sentence,) = [line for line in text.splitlines() if "better" in line or "higher" in line]
+    assert "over seeds" in sentence
+    assert "over prompts" not in sentence
+
+
 def test_the_reason_for_a_missing_interval_is_printed_once(tmp_path: Path) -> None:
     def of(mean: float) -> Evaluation:
         numbers = {"policy": {"win_rate": {"mean": mean}, "ties": {"mean": 0.0}, "wins": {"mean": mean}}}

@@ -74,7 +74,8 @@ def _answers(comparison: Comparison) -> list[str]:
         if (change := number.differences.get(name)) is None:
             sentences.append(f"{number.number}: {name} and {first} cannot be compared.")
             continue
-        over = {"over prompts": change.over_prompts or change.over_seeds, "over seeds": change.over_seeds}
+        every = {"over prompts": change.over_prompts, "over seeds": change.over_seeds}
+        over = {name: each for name, each in every.items() if each is not None}
         decimals = common_decimals([*over.values()])
         shown = {name: ShownEstimate.of(each, decimals) for name, each in over.items()}
         sentences.append(answer(number.number, name, first, number.better, shown))

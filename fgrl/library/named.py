@@ -138,7 +138,7 @@ class NamedRecipe(Run):
                 found[text] = None
         return list(found)[:MOST_OTHERS]
 
-    @property
+    @cached_property
     def with_defaults(self) -> Mapping[str, Any]:
         return {name: registry.dump(stage) for name, stage in self.recipe.stages.items()}
 
@@ -175,9 +175,7 @@ class NamedRecipe(Run):
         own = mapping(self.written.get("stages"))[name]
         theirs = _moved(theirs, own)
         try:
-            return theirs == own or registry.dump(registry.build(kinds.Stage, theirs)) == registry.dump(
-                self.recipe.stages[name]
-            )
+            return theirs == own or registry.dump(registry.build(kinds.Stage, theirs)) == self.with_defaults[name]
         except registry.Problems:
             return False
 

@@ -345,12 +345,19 @@ def options_of(*cells: Cell) -> Mapping[str, Any] | str:
     return {"level": 0.95, **options} if len(units) == 1 else "its units differ between runs"
 
 
+def seeds_of(cell: Cell, options: Mapping[str, Any] | str) -> dict[str, float | None]:
+    """Return the value of each seed, None where it has none."""
+    if isinstance(options, str):
+        return {seed: row.value.mean for seed, row in cell.items()}
+    return {seed: value_of(row.measured) for seed, row in cell.items() if row.measured is not None}
+
+
 def number_of(cell: Cell, options: Mapping[str, Any] | str) -> RecipeNumber:
     """Return the mean over the seeds that have a value, with its interval over prompts; without observations of several
     seeds there is no interval.
     """
+    values = seeds_of(cell, options)
     if isinstance(options, str):
-        values = {seed: row.value.mean for seed, row in cell.items()}
         known = [value for value in values.values() if value is not None]
         count = sum(row.value.n for row in cell.values())
         over_prompts = Estimate(mean=sum(known) / len(known) if known else None, n=count)
@@ -358,7 +365,6 @@ def number_of(cell: Cell, options: Mapping[str, Any] | str) -> RecipeNumber:
             (over_prompts,) = (row.value for row in cell.values())
     else:
         measured = {seed: row.measured for seed, row in cell.items() if row.measured is not None}
-        values = {seed: value_of(part) for seed, part in measured.items()}
         parts = [part for seed, part in measured.items() if values[seed] is not None]
         reason = next((part.missing for part in measured.values() if part.missing), "no values")
         over_prompts = estimate(averaged(parts), **options) if parts else Estimate(mean=None, note=reason)
@@ -367,7 +373,7 @@ def number_of(cell: Cell, options: Mapping[str, Any] | str) -> RecipeNumber:
 
 def difference_of(one: Cell, other: Cell, options: Mapping[str, Any] | str) -> Difference:
     """Return one - other, over the prompts and the seeds at which both have a value."""
-    values, others = number_of(one, options).seeds, number_of(other, options).seeds
+    values, others = seeds_of(one, options), seeds_of(other, options)
     seeds: dict[str, float | None] = {}
     for seed in [seed for seed in values if seed in others]:
         (value, less) = values[seed], others[seed]

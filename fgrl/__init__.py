@@ -56,8 +56,9 @@ _NAMES = {
     ),
     "library": (
         "FinishedRun FinishedStage FinishedSweep Generated Inspected NewRecipe Policy ScoredText TokenSpan "
-        "WrittenReport catalog check clean compare curves describe doctor elo export frontier init inspect load "
-        "open_run plan register report run schema score sweep table validate"
+        "WrittenReport annotation_stats catalog check clean compare curves describe doctor elo export "
+        "export_annotations frontier import_annotations init inspect load open_run plan register report run schema "
+        "score sweep table validate"
     ),
     "training.group_relative": "GroupRelative",
     "training.references": "ReferencedAlgorithm",

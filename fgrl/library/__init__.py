@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         report,
         schema,
     )
+    from fgrl.library.annotations import annotation_stats, export_annotations, import_annotations
     from fgrl.library.finished_runs import FinishedRun, FinishedStage, open_run
     from fgrl.library.loading import load, score
     from fgrl.library.numbers import compare, curves, elo, frontier, table
@@ -53,6 +54,7 @@ __getattr__, __dir__ = lazy.attributes(
             "schema",
             "report",
         ],
+        "annotations": ["annotation_stats", "export_annotations", "import_annotations"],
         "finished_runs": ["FinishedRun", "FinishedStage", "open_run"],
         "loading": ["load", "score"],
         "numbers": ["compare", "curves", "elo", "frontier", "table"],

@@ -14,7 +14,7 @@ from fgrl.cli import app
 from fgrl.feedback.page_settings import load_settings
 from fgrl.pages.annotation.store import Store
 from fgrl.registry import Problems
-from fgrl.types import Response, Sample, read_jsonl, write_jsonl
+from fgrl.types import Annotation, Response, Sample, read_jsonl, write_jsonl
 
 
 def fgrl(*words: object) -> Result:
@@ -38,13 +38,13 @@ def store(tmp_path: Path, file: Path) -> Path:
 
 def test_import_export_and_stats_as_json(store: Path, file: Path, tmp_path: Path) -> None:
     assert json.loads(fgrl("import", file, "--store", store, "--json").stdout) == {
-        "items": 2, "revisions": 24, "added": 0, "not kept": ""
+        "place": str(store), "items": 2, "skipped": 0, "revisions": 24, "added": 0, "created": False
     }  # fmt: skip
     out = tmp_path / "new" / "tasks.json"
     told = json.loads(fgrl("export", store, out, "--format", "label-studio", "--json").stdout)
     assert told["files"] == [str(out), str(out.with_suffix(".xml"))]
     assert (told["items"], told["annotated"]) == (2, 2)
-    assert "times of the last change" in told["not kept"]
+    assert told["skipped"] == 0
     numbers = json.loads(fgrl("stats", store, "--json").stdout)
     assert (numbers["works"], numbers["total"]["likes"], numbers["domains"]["Yelp"]["annotations"]) == (4, 4, 8)
 
@@ -59,19 +59,37 @@ def test_times_of_two_stores_stand_below_each_other(store: Path, tmp_path: Path)
     assert [line.split()[0] for line in lines if line.startswith(("  full", "  A/B only"))] == ["full", "A/B"]
 
 
-def test_what_is_not_kept_is_one_line_on_stderr(store: Path, tmp_path: Path) -> None:
-    result = fgrl("export", store, tmp_path / "t.json", "--format", "label-studio")
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("not kept: ")]
-    assert "orders" not in line, "these samples never had one"
+def test_what_is_skipped_is_one_line_on_stderr(file: Path, tmp_path: Path) -> None:
+    assert fgrl("export", file, tmp_path / "t.json", "--format", "label-studio").stderr.splitlines() == [
+        "2 items, 2 of them with annotations"
+    ]
+    critique = Annotation(by="critic", critique="Short.")
+    write_jsonl(file, [annotated(responses=[Response(text="a", annotations=[critique])], verdicts=None)])
+    result = fgrl("export", file, tmp_path / "t.json", "--format", "label-studio")
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("skipped: ")]
+    assert line.startswith("skipped: 1 ")
     assert result.stdout.splitlines() == [str(tmp_path / "t.json"), str(tmp_path / "t.xml")]
 
 
 def test_label_studio_into_a_file(store: Path, tmp_path: Path) -> None:
-    fgrl("export", store, tmp_path / "t.json", "--format", "label-studio", "--offsets", "utf16", "--user", "Ada=3")
-    assert json.loads((tmp_path / "t.json").read_text())[0]["annotations"][0]["completed_by"] == 3
+    fgrl("export", store, tmp_path / "t.json", "--format", "label-studio")
     fgrl("import", tmp_path / "t.json", "--out", tmp_path / "deep" / "back.jsonl")
     (first, _second) = read_jsonl(tmp_path / "deep" / "back.jsonl", Sample)
     assert first.responses[0].annotations[0].spans == annotated().responses[0].annotations[0].spans
+
+
+def test_the_calls_in_python_do_the_same(store: Path, tmp_path: Path) -> None:
+    import fgrl as library
+
+    exported = library.export_annotations(store, tmp_path / "t.json", format="label-studio")
+    assert (exported.files, exported.items) == ([tmp_path / "t.json", tmp_path / "t.xml"], 2)
+    made = library.import_annotations(tmp_path / "t.json", store=tmp_path / "new.sqlite")
+    assert (made.place, made.created, made.items, made.added) == (tmp_path / "new.sqlite", True, 2, made.revisions)
+    assert (
+        library.annotation_stats(tmp_path / "new.sqlite").total.likes == library.annotation_stats([store]).total.likes
+    )
+    with pytest.raises(UsageError, match="either --store"):
+        library.import_annotations(tmp_path / "t.json")
 
 
 @pytest.mark.parametrize(
@@ -83,9 +101,7 @@ def test_label_studio_into_a_file(store: Path, tmp_path: Path) -> None:
         (["import", "F", "--store", "S", "--settings", "retrieval"], UsageError, "exists and has its own"),
         (["import", "F", "--store", "new.sqlite", "--settings", "retrievel"], Problems, 'did you mean "retrieval"?'),
         (["import", "missing.jsonl", "--out", "x"], DataError, "wants a store or a JSONL file"),
-        (["export", "F", "x", "--revisions"], UsageError, "need a store"),
-        (["export", "S", "x", "--format", "label-studio", "--revisions"], UsageError, "no place for revisions"),
-        (["export", "S", "x", "--format", "label-studio", "--user", "Ada"], UsageError, "wants NAME=ID"),
+        (["export", "F", "x", "--finished"], UsageError, "needs a store"),
         (["export", "S", "S"], UsageError, "is the file that is read"),
         (["export", "F", "F"], UsageError, "is the file that is read"),
         (["export", "F", "S"], UsageError, "is a store of annotations, which is never overwritten"),

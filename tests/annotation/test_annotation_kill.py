@@ -15,6 +15,7 @@ from annotation_clients import Client, ServerProcess, Work
 from annotation_stores import samples
 from patience import HUNG
 
+from fgrl.pages.annotation.store import Store
 from fgrl.types import Sample, read_jsonl, write_jsonl
 
 pytest.importorskip("uvicorn", reason="needs uvicorn")
@@ -53,10 +54,11 @@ def killed(folder: Path, *, annotators: int, spans: int, kills: int, seed: int) 
     assert len({(name, id) for name, _item, id, _version, _body in work.acknowledged}) == annotators * spans
 
     out = folder / "exported.jsonl"
-    words = ["annotate", "export", str(store), str(out), "--revisions"]
+    words = ["annotate", "export", str(store), str(out)]
     subprocess.run([sys.executable, "-m", "fgrl", *words], check=True, env=dict(os.environ), timeout=HUNG)
     exported = list(read_jsonl(out, Sample))
-    revisions = [own | {"item": sample.id} for sample in exported for own in sample.meta["annotation"]["revisions"]]
+    with Store(store) as left:
+        revisions = [own.model_dump() for own in left.revisions()]
     stored = {
         (own["annotator"], own["item"], own["key"], own["version"]): own["body"]
         for own in revisions
@@ -88,7 +90,7 @@ def killed(folder: Path, *, annotators: int, spans: int, kills: int, seed: int) 
     )
     spent: dict[str, float] = {}
     for sample in exported:
-        for name, about in sample.meta["annotation"]["by"].items() if sample.meta["annotation"]["revisions"] else ():
+        for name, about in sample.meta.get("annotation", {"by": {}})["by"].items():
             spent[name] = spent.get(name, 0.0) + about.get("seconds", 0.0)
     assert {name: seconds for name, seconds in spent.items() if seconds} == work.seconds, "active time counts once"
     assert len(in_flight) == kills

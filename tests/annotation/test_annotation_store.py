@@ -346,31 +346,38 @@ def test_a_store_that_may_not_be_written_is_reported(tmp_path: Path, monkeypatch
 # -- moving revisions ------------------------------------------------------------------------------------------------------
 
 
-def test_restored_revisions_are_the_same(tmp_path: Path) -> None:
+def firsts(store: Store) -> list[Revision]:
+    """The newest revision of each thing, as a first one."""
+    newest = {(own.item, own.annotator, own.kind, own.key): own for own in store.revisions()}
+    return [own.model_copy(update={"version": 1}) for own in newest.values()]
+
+
+def test_added_revisions_are_the_same_with_their_annotators(tmp_path: Path) -> None:
     store = new_store(tmp_path / "one")
     store.append("item-1", "ann", "span", "s", span(), 0)
     store.append("item-3", "ben", "verdict", "", {"better": 1, "reason": "é\x00"}, 0)
-    store.append("item-1", "ann", "span", "s", span(deleted=True), 1)
-    everything = list(store.revisions())
+    store.append("item-1", "ann", "span", "s", span(note="x"), 1)
     empty = new_store(tmp_path / "two", annotators=[])
-    assert empty.restore(everything) == 3
-    assert empty.restore(everything) == 0
-    assert list(empty.revisions()) == everything
+    assert empty.add(firsts(store)) == 2
+    assert empty.add(firsts(store)) == 0
+    assert store.add(firsts(store)) == 0
+    assert list(empty.revisions()) == firsts(store)
     assert empty.annotators == ["ann", "ben"]
 
 
-def test_restoring_is_all_or_nothing(tmp_path: Path) -> None:
+def test_adding_is_all_or_nothing_and_keeps_the_times_of_the_store(tmp_path: Path) -> None:
     store = new_store(tmp_path / "one")
+    store.append("item-1", "ann", "time", "t", {"seconds": 5.0}, 0)
     store.append("item-1", "ann", "span", "s", span(), 0)
-    store.append("item-1", "ann", "span", "s", span(note="x"), 1)
-    first, second = store.revisions()
+    timed, marked = store.revisions()
+    assert store.add([timed.model_copy(update={"key": "imported", "body": {"seconds": 9.0}})]) == 0
+    assert store.state("item-1", "ann").seconds == 5.0
+    with pytest.raises(DataError, match="sample item-1: span s by 'ann': the store has another version of it"):
+        store.add([marked.model_copy(update={"key": "new"}), marked.model_copy(update={"body": span(note="y")})])
+    assert list(store.revisions()) == [timed, marked]
     empty = new_store(tmp_path / "two", annotators=[])
-    with pytest.raises(DataError, match=r"span s of item-1 by ann, version 2: the version before it is missing"):
-        empty.restore([second])
-    with pytest.raises(DataError, match="another revision with this version"):
-        store.restore([first.model_copy(update={"body": span(note="y")})])
     with pytest.raises(DataError, match="quote"):
-        empty.restore([first, second.model_copy(update={"body": span(quote="bad")})])
+        empty.add([marked, timed.model_copy(update={"kind": "span", "body": span(quote="bad")})])
     assert list(empty.revisions()) == []
     assert empty.annotators == []
     assert Store(empty.path).annotators == []

@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 
 from fgrl.base.errors import DataError
 from fgrl.feedback.page_settings import load_settings
-from fgrl.pages.annotation.label_studio import (
-    from_tasks,
-    from_utf16,
-    labeling_config,
-    read_tasks,
-    to_tasks,
-    utf16_offset,
-)
+from fgrl.pages.annotation.label_studio import from_tasks, labeling_config, read_tasks, to_tasks
 from fgrl.types import Annotation, PairVerdict, Response, Sample
 
 
@@ -29,42 +22,22 @@ def json_round(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return json.loads(json.dumps(tasks))
 
 
-@pytest.mark.parametrize("offsets", ["code_points", "utf16"])
-def test_spans_reasons_notes_answers_preferences_and_times_come_back(offsets: Any) -> None:
+def test_spans_reasons_notes_answers_preferences_and_times_come_back() -> None:
     given = [annotated("1"), annotated("2", verdicts=[PairVerdict(first=0, second=1, verdict="first", by="Ada")])]
-    tasks, lost = to_tasks(given, offsets=offsets)
-    back, not_understood = from_tasks(json_round(tasks))
+    tasks, left_out = to_tasks(given)
+    back, skipped = from_tasks(json_round(tasks))
     assert back == given
-    assert (str(lost), str(not_understood)) == ("", "")
+    assert (left_out, skipped) == (0, 0)
 
 
-def test_offsets_are_counted_as_asked_and_both_ways_are_recognized() -> None:
-    """`sitzt` begins behind one emoji, `answer` behind a family of three with two joiners."""
-    (by_points,), _ = to_tasks([annotated()])
-    (by_units,), _ = to_tasks([annotated()], offsets="utf16")
-
-    def regions(task: dict[str, Any]) -> list[tuple[int, int]]:
-        results = task["annotations"][0]["result"]
-        return [(one["value"]["start"], one["value"]["end"]) for one in results if one["type"] == "labels"]
-
-    assert regions(by_points)[0] == (A.index("sitzt"), A.index(" Dach"))
-    assert regions(by_units)[0] == (A.index("sitzt") + 1, A.index(" Dach") + 1)
-    assert regions(by_units)[-1][1] - regions(by_units)[-1][0] == len("👩‍👩‍👧 answer") + 3
-    assert from_tasks([by_units], offsets="utf16")[0] == from_tasks([by_points], offsets="code_points")[0]
+def test_offsets_are_code_points() -> None:
+    """`sitzt` begins behind one emoji, which JavaScript counts as two."""
+    (task,), _ = to_tasks([annotated()])
+    marked = [one["value"] for one in task["annotations"][0]["result"] if one["type"] == "labels"]
+    assert (marked[0]["start"], marked[0]["end"]) == (A.index("sitzt"), A.index(" Dach"))
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\t \\"), min_size=1, max_size=12)
-
-
-@given(TEXTS, st.data())
-def test_every_place_has_its_own_in_16_bit_units(text: str, data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(text)))
-    assert from_utf16(text, utf16_offset(text, place)) == place
-    assert utf16_offset(text, place) == len(text[:place].encode("utf-16-le")) // 2
-
-
-def test_a_place_inside_a_character_or_outside_the_text_is_none() -> None:
-    assert [from_utf16("a😺b", offset) for offset in range(6)] == [0, 1, -1, 2, 3, -1]
 
 
 @given(st.lists(st.tuples(TEXTS, st.integers(0, 11), st.integers(1, 12)), min_size=1, max_size=4))
@@ -86,54 +59,33 @@ def test_any_span_comes_back_at_its_place(cases: list[tuple[str, int, int]]) -> 
         )
         for number, (text, start, end) in enumerate(spans)
     ]
-    for offsets in ("code_points", "utf16"):
-        tasks, _ = to_tasks(samples, offsets=offsets)  # type: ignore[arg-type]
-        back, lost = from_tasks(json_round(tasks), offsets=offsets)  # type: ignore[arg-type]
-        assert [one.responses for one in back] == [one.responses for one in samples]
-        assert str(lost) == ""
+    back, skipped = from_tasks(json_round(to_tasks(samples)[0]))
+    assert [one.responses for one in back] == [one.responses for one in samples]
+    assert skipped == 0
 
 
-def test_what_label_studio_has_no_place_for_is_counted_in_one_line() -> None:
-    sample = annotated()
+def test_spans_answers_critiques_and_verdicts_that_label_studio_has_no_place_for_are_counted() -> None:
     strange = Annotation(
         by="Ada",
         critique="Long.",
         answers={"level": 2.5, "stars": 4},
         spans=[
             span(A, "auf", 0.5, id="x"),
-            span(A, "auf", -1.0, id="y", weight=2.0, answered_by=1),
+            span(A, "auf", -1.0, id="y"),
             span(A, "auf", -1.0, id="z").model_copy(update={"end": A.index("auf")}),
         ],
     )
-    nothing = Annotation(by="Cy")
     verdicts = [
         PairVerdict(first=0, second=1, verdict=None, by="Ada"),
-        PairVerdict(first=0, second=1, verdict="tie", p=0.5, by="Bo"),
+        PairVerdict(first=0, second=1, verdict="tie", by="Bo"),
         PairVerdict(first=0, second=1, verdict="first", by="Bo"),
     ]
-    people = {"Ada": {"order": [1, 0], "done": False, "at": "2026-01-01T00:00:00+00:00"}, "Dan": {"done": False}}
-    meta = {"annotation": {"by": people, "revisions": [{}, {}]}}
-    responses = [Response(text=A, annotations=[strange, nothing]), Response(text=B)]
-    _, lost = to_tasks([sample.model_copy(update={"responses": responses, "verdicts": verdicts, "meta": meta})])
-    assert dict(lost.counts) == {
-        "critiques": 1,
-        "answers that are no text, ticks or rating": 1,
-        "spans with another label than +1 or -1": 1,
-        "weights of spans": 1,
-        "places of responses that address a span": 1,
-        "empty spans": 1,
-        "annotations that mark and answer nothing": 1,
-        "missing verdicts": 1,
-        "probabilities and agreements of comparisons": 1,
-        "comparisons of other than the first two responses, or further ones": 1,
-        "orders in which the responses were shown": 1,
-        "marks that an item is not finished": 1,
-        "times of the last change": 1,
-        "annotators who opened an item without annotating it": 1,
-        "revisions": 2,
-    }
-    assert "\n" not in str(lost)
-    assert "1 critiques" in str(lost)
+    responses = [Response(text=A, annotations=[strange]), Response(text=B)]
+    (task,), left_out = to_tasks([annotated().model_copy(update={"responses": responses, "verdicts": verdicts})])
+    assert left_out == len(["level", "x", "z", "critique", "missing", "second verdict"])
+    ada, bo = ({one["from_name"] for one in own["result"]} for own in task["annotations"])
+    assert ada == {"span_1", "question_1_stars", "annotator"}
+    assert bo == {"tie", "annotator"}
 
 
 def exported_task(**changes: Any) -> dict[str, Any]:
@@ -172,8 +124,8 @@ def exported_task(**changes: Any) -> dict[str, Any]:
 
 
 def test_an_export_of_label_studio_without_our_sample() -> None:
-    (sample,), lost = from_tasks([exported_task()])
-    assert str(lost) == ""
+    (sample,), skipped = from_tasks([exported_task()])
+    assert skipped == 0
     assert (sample.id, sample.prompt, sample.meta["domain"]) == ("q7", "Where?", "News")
     (first,) = sample.responses[0].annotations
     (marked,) = first.spans
@@ -192,119 +144,58 @@ def test_who_annotated(completed_by: Any, name: str) -> None:
     assert sample.responses[0].annotations[0].by == name
 
 
-def one_region(**value: Any) -> tuple[list[tuple[int, int]], str]:
-    """Spans and what was not kept of a task with one region."""
+def one_region(**value: Any) -> tuple[list[tuple[int, int]], int]:
+    """Spans of a task with one region, and what was skipped."""
     result = {"id": "r", "from_name": "span_1", "to_name": "response_1", "type": "labels", "value": value}
-    (sample,), lost = from_tasks([exported_task(result=[result])])
-    return [(each.start, each.end) for each in sample.responses[0].spans], str(lost)
+    (sample,), skipped = from_tasks([exported_task(result=[result])])
+    return [(each.start, each.end) for each in sample.responses[0].spans], skipped
 
 
-def test_old_exports_count_16_bit_units() -> None:
-    assert one_region(start=7, end=17, text="cat\\nsleeps", labels=["like"]) == ([(6, 16)], "")
-
-
-def regions(text: str, *spans: tuple[int, int, str]) -> dict[str, Any]:
-    """A task with one text and these regions."""
-    results = [
-        {"id": f"r{start}", "from_name": "span_1", "to_name": "response_1", "type": "labels", "value": {"start": start, "end": end, "text": quote, "labels": ["like"]}}
-        for start, end, quote in spans
-    ]  # fmt: skip
-    return {"data": {"query": "q", "response_1": text}, "annotations": [{"completed_by": 1, "result": results}]}
-
-
-def test_a_region_that_fits_only_as_16_bit_units_decides_for_its_whole_task() -> None:
-    """`a` at 3 is the second one in units and the third one in characters; `end` is at its place in units only."""
-    text = "😺aaa end"
-    alone, together = regions(text, (3, 4, "a")), regions(text, (3, 4, "a"), (6, 9, "end"))
-    (one, both, again), lost = from_tasks([alone, together, alone])
-    counted = "2 spans whose text is at two places, depending on how characters are counted (--offsets decides)"
-    assert str(lost) == counted, "where nothing decides it is counted"
-    assert [[(span.start, span.end) for span in own.responses[0].spans] for own in (one, both, again)] == [
-        [(3, 4)], [(2, 3), (5, 8)], [(3, 4)]
-    ]  # fmt: skip
-    assert str(from_tasks([alone], offsets="utf16")[1]) == ""
-
-
-def test_a_region_with_both_labels_is_two_spans_with_their_own_reasons_and_the_same_note() -> None:
-    value = {"start": 0, "end": 3, "text": "One"}
-    results = [
-        {"id": "r", "from_name": "span_1", "to_name": "response_1", "type": "labels", "value": value | {"labels": ["like", "dislike"]}},
-        {"id": "r", "from_name": "like_1", "to_name": "response_1", "type": "choices", "value": value | {"choices": ["useful_fact"]}},
-        {"id": "r", "from_name": "dislike_1", "to_name": "response_1", "type": "choices", "value": value | {"choices": ["generic"]}},
-        {"id": "r", "from_name": "note_1", "to_name": "response_1", "type": "textarea", "value": value | {"text": ["hm"]}},
-    ]  # fmt: skip
-    (sample,), lost = from_tasks([exported_task(result=results)])
-    liked, disliked = sample.responses[0].spans
-    assert (liked.label, liked.reasons, liked.note, liked.id) == (1.0, ["useful_fact"], "hm", "r-like")
-    assert (disliked.label, disliked.reasons, disliked.note, disliked.id) == (-1.0, ["generic"], "hm", "r-dislike")
-    assert str(lost) == ""
-    again, kept = from_tasks(json_round(to_tasks([sample])[0]))
-    assert (again, str(kept)) == ([sample], "")
+def test_a_region_has_one_label_or_is_skipped() -> None:
+    assert one_region(start=6, end=9, text="cat", labels=["like"]) == ([(6, 9)], 0)
+    assert one_region(start=6, end=9, text="cat", labels=["like", "dislike"]) == ([], 1)
+    assert one_region(start=6, end=9, text="cat", labels=["PER"]) == ([], 1)
 
 
 @pytest.mark.parametrize(
-    ("about", "wanted"),
+    ("value", "wanted"),
     [
-        ({"page": {"spans": "both"}}, "1 modes of the page"),
-        ({"before": {"by": {"old": {}}}}, "1 earlier contents of meta.annotation"),
-        ({"store": {"annotators": ["Ada"]}}, "1 settings of the page with its annotators"),
-        ({"batch": 3, "place": "here"}, "2 other entries of meta.annotation"),
-        ({"by": {"Ada": {"seconds": 1.0, "mood": "good"}}}, "1 other entries about an annotator"),
-        ("by hand", "1 values of meta.annotation that are no mapping"),
-        ({"by": {"Ada": {"seconds": 1.0, "done": True}}}, ""),
+        ({"start": 7, "end": 17, "text": "cat\\nsleeps"}, "region r: the text from character 7 to 17 is 'at\\nsleeps.', and not"),
+        ({"start": 9, "end": 12, "text": "cat"}, "region r: the text from character 9 to 12 is '\\nsl', and not 'cat'"),
+        ({"end": 12, "text": "cat"}, "not as Label Studio writes it: there is no 'start'"),
+        ({"start": 0, "end": 99}, "task 3: responses.0: a span ends at 99"),
     ],
-)
-def test_what_meta_annotation_holds_and_label_studio_does_not_is_counted(about: Any, wanted: str) -> None:
-    sample = annotated()
-    tasks, lost = to_tasks([sample.model_copy(update={"meta": {"annotation": about}})])
-    assert str(lost) == wanted
-    assert "annotation" not in tasks[0]["data"]["sample"].get("meta", {})
+)  # fmt: skip
+def test_a_region_at_another_place_stops_the_import(value: dict[str, Any], wanted: str) -> None:
+    """A place in 16-bit units, as Label Studio counted before 2022; another one; none; one outside the text."""
+    with pytest.raises(DataError) as error:
+        one_region(labels=["like"], **value)
+    assert "task 3" in str(error.value)
+    assert wanted in str(error.value)
 
 
-def test_a_span_at_another_place_is_found_by_its_text_when_that_is_unique() -> None:
-    moved = "1 offsets of spans, which were found by their text"
-    assert one_region(start=9, end=12, text="cat", labels=["like"]) == ([(6, 9)], moved)
-    lost = "1 spans whose text is not at their place"
-    assert one_region(start=0, end=1, text="e", labels=["like"]) == ([], lost)
-    assert one_region(start=0, end=99, labels=["like"]) == ([], lost)
-    assert one_region(labels=["like"]) == ([], lost)
-
-
-def test_without_a_quote_places_are_code_points() -> None:
-    assert one_region(start="6", end="9", labels=["like"]) == ([(6, 9)], "")
-
-
-def test_what_is_not_understood_is_counted() -> None:
+def test_what_is_not_ours_is_skipped_and_counted() -> None:
     results = [
         {"id": "a", "from_name": "x", "to_name": "response_1", "type": "brush", "value": {"rle": []}},
         {"id": "b", "from_name": "x", "to_name": "image", "type": "choices", "value": {"choices": ["cat"]}},
         {"id": "c", "from_name": "span_1", "to_name": "response_1", "type": "labels", "value": {"start": 0, "end": 3, "labels": ["PER"]}},
         {"id": "d", "from_name": "like_1", "to_name": "response_1", "type": "choices", "value": {"start": 0, "end": 3, "choices": ["x"]}},
-        {"id": "e", "type": "relation"},
+        {"id": "e", "type": "relation", "direction": "right"},
         {"id": "f", "from_name": "preference_reason", "to_name": "response_1", "type": "textarea", "value": {"text": "why"}},
     ]  # fmt: skip
     task = exported_task(result=results)
     task["annotations"].append({"was_cancelled": True, "result": results})
     task["predictions"] = [{"result": []}]
-    (sample,), lost = from_tasks([task])
+    (sample,), skipped = from_tasks([task])
     assert sample.responses[0].spans == []
-    assert dict(lost.counts) == {
-        "results of type brush": 1,
-        "results about something other than a response": 1,
-        "spans labelled 'PER'": 1,
-        "reasons and notes without a span": 1,
-        "results without a value": 1,
-        "reasons of a preference without the preference": 1,
-        "cancelled annotations": 1,
-        "predictions": 1,
-    }
+    assert skipped == len(results) + len(["cancelled", "prediction"])
 
 
 @pytest.mark.parametrize(
     ("content", "wanted"),
-    [("{", "not valid JSON"), ('{"id": 1}', "wants a list of tasks"), ('[{"id": 5}]', "task 5: it has no `data`"),
+    [("{", "not valid JSON"), ('{"id": 1}', "wants a list of tasks"), ('[{"id": 5}]', "task 5: not as Label Studio writes it: there is no 'data'"),
      ('[{"id": 5, "data": {"text": "x"}}]', "task 5: data wants `query` and `response_1`"),
-     ('[{"id": 5, "data": {"sample": {"id": 1}}}]', "task 5: data.sample")],
+     ('[{"id": 5, "data": {"sample": {"id": 1}}}]', "task 5: id: Input should be a valid string")],
 )  # fmt: skip
 def test_files_that_are_no_tasks(tmp_path: Path, content: str, wanted: str) -> None:
     (tmp_path / "tasks.json").write_text(content)
@@ -322,9 +213,8 @@ def test_the_query_is_shown_where_the_prompt_holds_more() -> None:
     assert from_tasks([task])[0] == [sample]
 
 
-def test_users_of_label_studio_become_completed_by() -> None:
-    (task,), _ = to_tasks([annotated()], users={"Ada": 3})
-    assert [annotation.get("completed_by") for annotation in task["annotations"]] == [3, None]
+def test_times_are_lead_times() -> None:
+    (task,), _ = to_tasks([annotated()])
     assert [annotation["lead_time"] for annotation in task["annotations"]] == [41.5, 12.0]
 
 

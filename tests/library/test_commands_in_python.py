@@ -17,7 +17,7 @@ from fgrl.library.sweeps import of_command
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "python.md"
 ROW = re.compile(r"^\| `fgrl ([a-z ]+)` \| `fgrl\.(\w+)", re.MULTILINE)
-WITHOUT = {"new", "runs", "annotate export", "annotate import", "annotate serve", "annotate stats"}
+WITHOUT = {"new", "runs", "annotate serve"}
 """Commands that have no call yet."""
 
 

@@ -1,45 +1,39 @@
-"""What every conversion of annotations reports, and what is stored about them beside the responses."""
+"""What is stored about annotations beside the responses, and what a page and Label Studio can hold of them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fgrl.base.errors import DataError
-from fgrl.types import Annotation, Sample, Span
+from fgrl.types import Annotation, PairVerdict, Sample, Span
 
 KEY = "annotation"
 """Entry of a sample's `meta` that holds what has no place in annotations and verdicts."""
 
 
-@dataclass
-class NotKept:
-    """What a conversion could not keep: how often, by a phrase that says what it is."""
+def is_mark(span: Span) -> bool:
+    """Return True if it is a span of the annotation page: a like or a dislike that is not empty."""
+    return span.label in (1.0, -1.0) and span.start < span.end
 
-    counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, what: str, count: int = 1) -> None:
-        """Nothing for a count of 0."""
-        if count:
-            self.counts[what] += count
+def verdict_by(sample: Sample, name: str) -> PairVerdict | None:
+    """Return an annotator's first preference between the first two responses; None: there is none."""
+    own = (verdict for verdict in sample.verdicts or [] if verdict.by == name and verdict.verdict is not None)
+    return next((verdict for verdict in own if {verdict.first, verdict.second} == {0, 1}), None)
 
-    def marks(self, span: Span) -> bool:
-        """Is it a span of the annotation page: a like or a dislike that is not empty? What is lost of it is counted."""
-        if span.label not in (1.0, -1.0):
-            self.add("spans with another label than +1 or -1")
-            return False
-        if span.start == span.end:
-            self.add("empty spans")
-            return False
-        self.add("weights of spans", span.weight != 1)
-        self.add("places of responses that address a span", span.answered_by is not None)
-        return True
 
-    def __str__(self) -> str:
-        """One line; empty when everything was kept."""
-        return ", ".join(f"{count:,} {what}" for what, count in sorted(self.counts.items()))
+def left_out(sample: Sample, names: Collection[str]) -> int:
+    """Return how much of these annotators' work neither the page nor Label Studio can hold: spans that are no marks,
+    critiques, and other verdicts than `verdict_by`.
+    """
+    annotations = [one for response in sample.responses for one in response.annotations if one.by in names]
+    verdicts = sum(verdict.by in names for verdict in sample.verdicts or [])
+    return (
+        sum(not is_mark(span) for one in annotations for span in one.spans)
+        + sum(one.critique is not None for one in annotations)
+        + verdicts - sum(verdict_by(sample, name) is not None for name in names)
+    )  # fmt: skip
 
 
 def about(sample: Sample) -> Mapping[str, Any]:

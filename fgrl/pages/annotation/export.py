@@ -6,12 +6,9 @@
 responses from left to right), `seconds` (active time), `done`, `at` (time of the last change, ISO 8601), `cannot_judge` (why the
 annotator cannot judge the item, which then has no verdict), `suggestions` (of those decided: `id`, `by`, `place`,
 `start`, `end`, `label`, `accepted`, and `span`, the id of the own span that came of it) | | `before` |
-what the sample had under this key before it was annotated, if anything | | `revisions` | only with `revisions`: every
-stored revision, in order: `annotator`, `kind`, `key`, `version`, `time`, `body` | | `store` | only with `revisions`, in
-the first sample: `settings` of the page, `annotators`, `overlap`, `each`, `seed` |
+what the sample had under this key before it was annotated, if anything |
 
-With `revisions` the file is a complete copy of what was annotated: `importing` makes a store of it again. Left out: the
-annotators' tokens, leases, and earlier settings of the page.
+Left out: earlier versions of what was changed, the annotators' tokens and leases, and settings of the page.
 """
 
 from __future__ import annotations
@@ -27,31 +24,21 @@ from fgrl.pages.annotation.store import Store, shown_places
 from fgrl.types import Annotation, PairVerdict, Sample, Span
 
 
-def exported(store: Store, *, revisions: bool = False, finished: bool = False) -> Iterator[Sample]:
+def exported(store: Store, *, finished: bool = False) -> Iterator[Sample]:
     """Every sample of a store with its annotations, in the order of the store.
 
-    Annotators come in the order of their names, spans in the order in which they were first saved. revisions: with
-    every stored revision. finished: only what annotators have marked as done. What is saved while this is read is left
-    out of every sample alike.
+    Annotators come in the order of their names, spans in the order in which they were first saved. finished: only what
+    annotators have marked as done. What is saved while this is read is left out of every sample alike.
     """
     settings = store.settings
     by_item: dict[str, list[Revision]] = {item: [] for item in store.items}
     for revision in store.revisions():
         by_item[revision.item].append(revision)
-    for number, (item, stored) in enumerate(by_item.items()):
-        sample = store.sample(item)
+    for item, stored in by_item.items():
         states = _states(stored)
         if finished:
             states = {name: state for name, state in states.items() if state.done}
-        result = _annotated(sample, states, {name: _last(stored, name) for name in states}, settings)
-        if revisions:
-            kept = [revision.model_dump(mode="json", exclude={"item"}) for revision in stored]
-            more: dict[str, Any] = {"revisions": kept}
-            if number == 0:
-                more["store"] = _about(store, settings)
-            own = result.meta.get(KEY, _before(sample)) | more
-            result = result.model_copy(update={"meta": result.meta | {KEY: own}})
-        yield result
+        yield _annotated(store.sample(item), states, {name: _last(stored, name) for name in states}, settings)
 
 
 def _states(stored: list[Revision]) -> dict[str, ItemState]:
@@ -154,8 +141,3 @@ def _verdict(name: str, body: Mapping[str, Any], shown: list[int]) -> PairVerdic
     better = body["better"]
     verdict: Literal["first", "second", "tie"] = "tie" if better is None else "first" if better == first else "second"
     return PairVerdict(first=first, second=second, verdict=verdict, reason=body["reason"] or None, by=name)
-
-
-def _about(store: Store, settings: PageSettings) -> dict[str, Any]:
-    own = {"annotators": store.annotators, "overlap": store.overlap, "each": store.each, "seed": store.seed}
-    return {"settings": settings.model_dump(mode="json"), **own}

@@ -43,6 +43,8 @@ WAIT = 5.0
 """Seconds to wait for another process that is writing."""
 LONGEST_NAME = 100
 """Characters of an annotator's name."""
+COMPARED = ("span", "answers", "verdict", "cannot_judge")
+"""Kinds of revision of which an import may not have another version than the store."""
 _READ_AT_ONCE = 500
 
 _TABLES = """
@@ -320,17 +322,17 @@ class Store:
         with self._writing() as database:
             return self._append(database, Thing(self._item(item), self._annotator(annotator), kind, key), text, base)
 
-    def restore(self, revisions: Iterable[Revision]) -> int:
-        """Add revisions as they were stored elsewhere, with their versions and times, and their annotators: all of them
-        or none.
+    def add(self, revisions: Iterable[Revision]) -> int:
+        """Add first revisions that were made elsewhere, with their times and annotators: all of them or none.
 
-        Existing ones are skipped; returns how many were added. Raises `DataError` for a revision that does not
-        fit its sample, for a gap in the versions, and for a version that the store has with another body.
+        What the store has already is skipped, and of orders, times, decisions and what is done it keeps its own;
+        returns how many were added. Raises `DataError` for a revision that does not fit its sample, and for something
+        that the store has differently.
         """
         revisions = list(revisions)
         new = self._new_names(revision.annotator for revision in revisions)
         with self._adding(new) as database:
-            return sum(self._restore(database, revision) for revision in revisions)
+            return sum(self._add(database, revision) for revision in revisions)
 
     def revisions(self, item: str | None = None, annotator: str | None = None) -> Iterator[Revision]:
         """All revisions, or those of an item or of an annotator, in the order in which they were stored. Those that are
@@ -534,24 +536,24 @@ class Store:
         item, name = self._items[thing.item - 1], self._name_of(thing.annotator)
         return _revision((item, name, thing.kind, thing.key, version, moment, body))
 
-    def _restore(self, database: sqlite3.Connection, revision: Revision) -> bool:
-        where = f"{revision.kind} {revision.key} of {revision.item} by {revision.annotator}, version {revision.version}"
+    def _add(self, database: sqlite3.Connection, revision: Revision) -> bool:
+        where = f"sample {revision.item}: {revision.kind} {revision.key} by {revision.annotator!r}"
         try:
             text = canonical(checked(revision.kind, revision.key, revision.body, self.sample(revision.item)))
         except Refused as error:
             raise DataError(f"{where}: {error}") from None
-        item, annotator = self._item(revision.item), self._annotator(revision.annotator)
-        thing = Thing(item, annotator, revision.kind, revision.key)
-        stored = self._stored(database, thing, revision.version)
-        if stored == (revision.version, text, revision.time):
-            return False
-        if stored is not None:
-            raise DataError(f"{where}: the store has another revision with this version; nothing was added")
+        thing = Thing(self._item(revision.item), self._annotator(revision.annotator), revision.kind, revision.key)
         newest = self._stored(database, thing)
-        if revision.version != (newest[0] if newest else 0) + 1:
-            raise DataError(f"{where}: the version before it is missing; nothing was added")
-        self._insert(database, thing, revision.version, text, revision.time)
-        return True
+        if newest is None and not (thing.kind == "time" and self._has_time(database, thing)):
+            self._insert(database, thing, 1, text, revision.time)
+            return True
+        if newest is not None and newest[1] != text and thing.kind in COMPARED:
+            raise DataError(f"{where}: the store has another version of it; import into another store")
+        return False
+
+    def _has_time(self, database: sqlite3.Connection, thing: Thing) -> bool:
+        query = "SELECT 1 FROM revisions WHERE item = ? AND annotator = ? AND kind = ? LIMIT 1"
+        return database.execute(query, thing[:3]).fetchone() is not None
 
     def _give(self, database: sqlite3.Connection, item: int, annotator: int, now: float, lease: float) -> None:
         """Store a lease, and at the first time the order in which this annotator is shown the responses."""
@@ -748,7 +750,7 @@ def _explained(path: Path) -> Iterator[None]:
             raise DataError(f"{path}: no store of annotations: choose another file with --store") from None
         if code == sqlite3.SQLITE_CORRUPT:
             raise DataError(
-                f"{path}: the store is damaged ({error}): keep a copy, and restore an export into a new store "
+                f"{path}: the store is damaged ({error}): keep a copy, and import your newest export into a new store "
                 "(`fgrl annotate import`)"
             ) from None
         raise

@@ -86,7 +86,7 @@ class Hub(RowReader):
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         where = f"{self.path}, split {self.split}" if not self.files else ", ".join(self.files)
-        if self.is_small_json():
+        if self.reads_at_once():
             return where, with_all_columns(read_json_rows(self.files))
         for file in self._text_files():
             check_utf8(file)
@@ -132,8 +132,8 @@ class Hub(RowReader):
         """Further options for the library that loads the data."""
         return {}
 
-    def is_small_json(self) -> bool:
-        """Are the rows in local JSON files, all of them taken, that are small enough to be read at once?"""
+    def reads_at_once(self) -> bool:
+        """Return True if the rows are all those of local JSON files that are small enough to be read at once."""
         if not self.PLAIN_JSON or self.path != "json" or (self._unless_default("split") or "train") != "train":
             return False
         sizes = [file.stat().st_size for name in self.files if (file := Path(name)).is_file()]

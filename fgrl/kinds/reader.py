@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 from fgrl.base.errors import DataError
 from fgrl.kinds.planning import Peek
-from fgrl.registry import Component, kind, name_of
-from fgrl.types import Pair, Sample
+from fgrl.registry import Component, kind, name_of, walk
+from fgrl.types import Pair, Ref, Sample
 
 
 @kind("reader")
@@ -26,6 +27,24 @@ class Reader(Component, ABC):
             f"the reader {name_of(self)[1]!r} has samples, not pairs: read a data set with `format: preference`, or the "
             "pairs of a `pair` stage with {name: pairs, of: ...}"
         )
+
+    def first(self, count: int, most: int) -> list[Sample] | list[Pair]:
+        """Return rows for a look before anything runs: all rows where they are in local files of at most `most` bytes
+        together, else at most the first `count`, or none where these are not at hand.
+        """
+        return list(self.read()) if self.in_local_files(most) else []
+
+    def in_local_files(self, most: int) -> bool:
+        """Return True if its rows are in local files alone, which are read at once and have at most `most` bytes."""
+        parts = [self, *(value for _path, value in walk(self))]
+        files = [part for part in parts if isinstance(part, Path)]
+        if any(isinstance(part, Ref) or (isinstance(part, Reader) and not part.reads_at_once()) for part in parts):
+            return False
+        return bool(files) and sum(file.stat().st_size for file in files if file.is_file()) <= most
+
+    def reads_at_once(self) -> bool:
+        """Return True if local files are read without libraries that take seconds to load."""
+        return True
 
     def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
         """Return how many criteria of which kind the prompts have, for plans and summaries; {}: none, or unknown.

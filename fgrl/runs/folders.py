@@ -24,7 +24,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from fgrl.base.errors import UsageError, disk_error
-from fgrl.base.files import LinkRefused, expanded, leftovers, refuse_links, remove, write_text
+from fgrl.base.files import LinkRefused, leftovers, refuse_links, remove, write_text
 from fgrl.runs.stage import Stage, find
 
 RESERVED = ("stages", "cache", "sweeps")
@@ -91,7 +91,8 @@ class Runs:
         """
         if "/" not in text or "\n" in text or "\0" in text:
             return None
-        place, stages = os.path.realpath(expanded(text)), os.path.realpath(self.stages)
+        place = os.path.realpath(os.path.expanduser(text))  # noqa: PTH111  (Path.expanduser raises for an unknown home)
+        stages = os.path.realpath(self.stages)
         return (
             Path(place).relative_to(stages).parts[0].rpartition("-")[2] if place.startswith(stages + os.sep) else None
         )

@@ -10,7 +10,7 @@ import glob
 import shlex
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock
 
 from fgrl.base.files import write_json, write_text
 from fgrl.base.sanitizing import hide, hide_in, remember
@@ -47,6 +48,7 @@ class Run:
     def __init__(self, folder: Path, *, quick: bool = False) -> None:
         """quick: one of many; its record is read without its recipe, whose secrets are then not known."""
         self.folder, self.quick = folder, quick
+        self._lock: FileLock | None = None
         self.notes: list[str] = []
         """What could not be read of the files that have been read."""
         self.damage: list[str] = []
@@ -240,15 +242,43 @@ class Run:
 
     # -- writing ----
 
+    @classmethod
     def begin(
-        self, recipe: str, inputs: Mapping[str, Any], origins: Mapping[str, str], environment: Mapping[str, Any]
-    ) -> None:
-        """Write the request and the environment."""
-        write_json(self.folder / INPUTS, inputs)  # first: the stages are in use
-        write_text(self.folder / RECIPE, recipe)
-        write_json(self.folder / "origins.json", origins)
-        write_json(self.folder / "environment.json", hide_in(environment))
-        (self.folder / "stages").mkdir()
+        cls,
+        runs: Runs,
+        record: RunRecord,
+        recipe: str,
+        inputs: Mapping[str, Any],
+        origins: Mapping[str, str],
+        environment: Mapping[str, Any],
+        texts: Iterable[str],
+    ) -> Run:
+        """Make the folder of a run that begins now, write what was asked for and on what it runs, and hold the folder
+        until `end`.
+
+        texts: of the settings; the stages in whose folders these lie are in use ("named").
+        """
+        named = sorted({key for text in texts if (key := runs.key_in(text))})
+        run = cls(runs.new_invocation(record.recipe, record.key))
+        run._lock = FileLock(run.folder / LOCK)
+        run._lock.acquire(timeout=0)
+        files = {
+            INPUTS: {**inputs, "named": named},  # first: the stages are in use
+            "origins.json": origins,
+            "environment.json": hide_in(environment),
+            RUN: hide_in(record.model_dump()),
+        }
+        for name, content in files.items():
+            write_json(run.folder / name, content, default=str)
+        write_text(run.folder / RECIPE, recipe)
+        (run.folder / "stages").mkdir()
+        return run
+
+    def end(self) -> None:
+        """Let go of the folder of a run that this process began."""
+        if self._lock is not None:
+            self._lock.release()
+            (self.folder / LOCK).unlink(missing_ok=True)
 
     def write(self, record: RunRecord) -> None:
         """Write its record, without secrets."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import PrivateAttr, model_validator
 
 from fgrl.base.errors import DataError
+from fgrl.data.formats import first_rows
 from fgrl.data.formats.columns import Columns
 from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table_reader import TableReader
@@ -49,6 +51,12 @@ class JsonLines(TableReader):
             return self._records(Pair)
         return self.converted_pairs(self.path, self.format)
 
+    def first(self, count: int, most: int) -> list[Sample] | list[Pair]:
+        return [] if self.format == "records" and self._holds_pairs() else super().first(count, most)
+
+    def first_rows(self, count: int, most: int) -> tuple[str, list[Row]]:
+        return self.path, [] if self.format == "records" else first_rows.of_json_lines(Path(self.path), count)
+
     def expects(self, peek: Peek) -> Expected:
         return Expected(len(numbered_lines(self.path))).after(self.skip, self.limit)
 
@@ -59,6 +67,11 @@ class JsonLines(TableReader):
 
     def place(self, where: str, number: int) -> str:
         return f"{where}:{self._line_numbers[number]}"
+
+    def _holds_pairs(self) -> bool:
+        """Return True for records that are pairs, which nobody knows before `read` or `pairs` is called."""
+        with Path(self.path).open(encoding="utf-8-sig", errors="replace") as lines:
+            return '"rejected"' in next((line for line in lines if line.strip()), "")
 
     def _records(self, record: type[R]) -> Iterator[R]:
         lines = numbered_lines(self.path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fgrl.base.errors import DataError
 from fgrl.data.formats.columns import Columns, Format
 from fgrl.data.formats.converter import Converter
-from fgrl.data.row import Row
+from fgrl.data.row import BadRow, Row
 from fgrl.data.row_reader import RowReader
 from fgrl.data.system_prompt import SystemPrompt
 from fgrl.types import Pair, Sample
@@ -17,10 +18,33 @@ Record = TypeVar("Record", Sample, Pair)
 
 
 class TableReader(RowReader, SystemPrompt):
-    """Rows with columns in one of TRL's formats."""
+    """Rows with columns in one of TRL's formats, which a field `format` names."""
 
     columns: Columns = Columns()
     """Which column holds what, where the usual names do not fit."""
+
+    def first(self, count: int, most: int) -> list[Sample] | list[Pair]:
+        form: Format = vars(self)["format"]
+        if self.in_local_files(most):
+            return list(self.pairs()) if form == "preference" else list(self.read())
+        where, rows = self.first_rows(count, most)
+        if not rows:
+            return []
+        converter = Converter(where, form, self.columns, rows[0])
+        convert: Callable[[Row, int], Any] = converter.pair if form == "preference" else converter.sample
+        found: list[Any] = []
+        try:
+            for number, row in enumerate(rows):
+                found.append(convert(row, number))
+        except BadRow as problem:
+            raise DataError(f"{where}: row {len(found) + 1}: {problem}") from None
+        return found
+
+    @abstractmethod
+    def first_rows(self, count: int, most: int) -> tuple[str, list[Row]]:
+        """Return the name of the data in messages, and the first rows of a larger file; [] where they are not at
+        hand.
+        """
 
     def converted_pairs(self, path: str, form: str) -> Iterator[Pair]:
         """Return the chosen rows as pairs. Raises `DataError` for a format without pairs."""

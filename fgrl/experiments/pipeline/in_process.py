@@ -108,14 +108,14 @@ def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -
     """Be a worker (a rank above 0) of a distributed stage: compute with the others, write nothing, print nothing."""
     found = plan.runs.find(stage.key)
     folder = stage.dir if found is None else found.place
+    surroundings = plan.surroundings(stage, checked=False)  # rank 0 does that
+    running = Run(stage.name, folder, **surroundings, limit=limit, rank=ranks.rank())
     with (
         Interrupts(lambda _: None, ignores_sigint=True),
         diverted(Path(os.devnull), verbose=console.verbose),
         _leaving_quietly(),
         workers.silent(folder, ranks.rank()),
+        contextlib.closing(running),
     ):
-        surroundings = plan.surroundings(stage, checked=False)  # rank 0 does that
-        running = Run(stage.name, folder, **surroundings, limit=limit, rank=ranks.rank())
         running.seed_libraries()
-        with contextlib.closing(running):
-            plan.recipe.built_anew(stage.name).run(running)
+        plan.recipe.built_anew(stage.name).run(running)

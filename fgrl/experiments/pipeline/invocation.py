@@ -25,7 +25,7 @@ from fgrl.experiments.pipeline.tracking import trackers
 from fgrl.experiments.recipe.tracking import MLflow, TensorBoard, Tracking, Wandb
 from fgrl.registry import Settings
 from fgrl.registry.problems import dotted
-from fgrl.runs.folders import LOCK, now
+from fgrl.runs.folders import now
 from fgrl.runs.records import RunRecord, StageRecord, UsedStage
 from fgrl.runs.run import Run
 
@@ -87,16 +87,9 @@ class Invocation:
         self.environment = ranks.without_launcher(os.environ)
         """Environment of the processes of distributed stages: as it was before the first stage changed anything."""
         self._began = time.monotonic()
-        if self.child:
-            self.folder = Path(os.environ[ranks.INVOCATION])
-        else:
-            self.folder = plan.runs.new_invocation(plan.name, plan.short)
-        self.summary.folder = self.folder
+        self._run = Run(Path(os.environ[ranks.INVOCATION])) if self.child else self._begun()
+        self.summary.folder = self.folder = self._run.folder
         self._new: list[Path] = []
-        self._lock = FileLock(self.folder / LOCK)
-        if not self.child:
-            self._lock.acquire(timeout=0)
-            self._record()
         self.tracker = trackers(
             tracking_of(plan, options),
             recipe=plan.name,
@@ -127,8 +120,7 @@ class Invocation:
         """Note how the invocation ended."""
         self.summary.exit, self.summary.error, self.summary.finished = exit_code, error, now()
         self._progress()
-        self._lock.release()
-        (self.folder / LOCK).unlink(missing_ok=True)
+        self._run.end()
 
     def begin(self, folder: Path) -> None:
         """Note that a stage begins in this folder; one that does not exist yet may be removed after a failed start."""
@@ -169,23 +161,27 @@ class Invocation:
     def save(self) -> None:
         """Write the record of the run."""
         if not self.child:
-            Run(self.folder).write(self.summary)
+            self._run.write(self.summary)
 
     def _progress(self) -> None:
         """Write the record after as many seconds as have passed."""
         self.summary.seconds = round(time.monotonic() - self._began, 3)
         self.save()
 
-    def _record(self) -> None:
-        """Write the request and the environment."""
+    def _begun(self) -> Run:
+        """Return the run on disk, with the request and the environment."""
         recipe = self.plan.recipe
-        Run(self.folder).begin(
+        selected = self.options.select(self.plan)
+        settings = [value for stage in selected for _path, value in keys.leaves(registry.dump(stage.stage))]
+        return Run.begin(
+            self.plan.runs,
+            self.summary,
             recipe.to_yaml(),
-            inputs(self.plan, self.options.select(self.plan)),
+            inputs(self.plan, selected),
             {dotted(path): str(place) for path, place in recipe.origins.items()},
             {"command": self.summary.command, "seed": recipe.seed, **environment(Path(recipe.path))},
+            (value for value in settings if isinstance(value, str)),
         )
-        self._progress()
 
 
 def tracking_of(plan: Plan, options: Options) -> Tracking:
@@ -217,8 +213,7 @@ def _has_work(folder: Path) -> bool:
 def inputs(plan: Plan, selected: Sequence[Planned]) -> dict[str, Any]:
     """Return what the stages read: hashes of files, weights, products of other stages and imported user files.
 
-    Also the keys of the stages that are to run ("keys", by name), and of the stages whose folders their settings name
-    as paths ("named"): `fgrl clean` keeps them.
+    Also the keys of the stages that are to run ("keys", by name): `fgrl clean` keeps them.
     """
     read = {
         stage.name: {
@@ -226,10 +221,8 @@ def inputs(plan: Plan, selected: Sequence[Planned]) -> dict[str, Any]:
         }
         for stage in plan.stages
     }
-    settings = [value for stage in selected for _path, value in keys.leaves(registry.dump(stage.stage))]
     return {
         "keys": {stage.name: stage.key for stage in selected},
-        "named": sorted({key for value in settings if isinstance(value, str) and (key := plan.runs.key_in(value))}),
         "stages": read,
         "sources": {str(path): str(digest) for path, digest in plan.recipe.sources.items()},
     }

@@ -22,7 +22,7 @@ from fgrl.base import lazy
 from fgrl.base.files import kept, sha256_of_code, sha256_of_file, sha256_of_folder
 from fgrl.kinds import Reader, Stage
 from fgrl.kinds.specs import ModelSpec
-from fgrl.registry import outside
+from fgrl.registry import origins
 from fgrl.registry.problems import Key, dotted
 from fgrl.types import Ref
 
@@ -72,14 +72,7 @@ def identity(
         whole["data"] = data
     if limit is not None:
         whole["limit"] = limit
-    used = _sources(owners, sources or {})
-    if used:
-        whole["sources"] = used
-    if defined := outside.digests(type(owner) for owner in owners):
-        whole["definitions"] = defined
-    if installed := _packages(owners):
-        whole["packages"] = installed
-    return whole
+    return whole | origins.code_of([type(owner) for owner in owners], sources or {})
 
 
 def key(whole: Identity) -> str:
@@ -125,41 +118,6 @@ def place(value: Any) -> str | None:
         name = next(iter(value))
         return name if name in ("product", "sha256", "weights") else None
     return None
-
-
-def _sources(owners: list[Any], sources: Mapping[Path, str]) -> dict[str, str]:
-    """Hashes of all imported user files when the stage uses anything that is defined in one of them.
-
-    All, because one user file may build on another; a stage that uses none of them stays cached when they change.
-    """
-    import inspect
-
-    if not sources:
-        return {}
-    modules = {cls.__module__: cls for owner in owners for cls in type(owner).__mro__ if cls is not object}
-    files = {Path(file).resolve() for cls in modules.values() if (file := _file(inspect, cls)) is not None}
-    known = {Path(path).resolve(): str(digest) for path, digest in sources.items()}
-    if not files & set(known):
-        return {}
-    return {str(number): digest for number, digest in enumerate(sorted(known.values()))}
-
-
-def _packages(owners: list[Any]) -> dict[str, str]:
-    """Versions of the distributions, by name, whose components the stage uses.
-
-    The version and not the files: a new version is how a package announces that its results may differ, and all files
-    that matter (compiled ones, data, its own imports) cannot be found reliably.
-    """
-    known = outside.packages()
-    roots = {cls.__module__.partition(".")[0] for owner in owners for cls in type(owner).__mro__}
-    return dict(known[root] for root in sorted(roots & known.keys()))
-
-
-def _file(inspect: Any, cls: type) -> str | None:
-    try:
-        return inspect.getfile(cls)
-    except (TypeError, OSError):  # a builtin class
-        return None
 
 
 def _put(settings: Any, path: Key, value: Any) -> None:

@@ -6,23 +6,12 @@ Left out: data of the hub, of stages that have not run, and local parquet files,
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from fgrl.base import lazy
 from fgrl.base.errors import DataError, FgrlError, NotYet, Unavailable, UserCodeError
-from fgrl.data.formats.columns import Format
-from fgrl.data.formats.converter import Converter
-from fgrl.data.formats.table_reader import TableReader
-from fgrl.data.hub import Hub
-from fgrl.data.row import BadRow, Row
 from fgrl.data.row_reader import RowReader
-from fgrl.data.text_file import check_csv, parse_row, read_text
-from fgrl.experiments.stages.overlaps import is_cheap
 from fgrl.kinds import Metric, Reader, Reward, Stage
 from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Settings, walk
@@ -77,7 +66,7 @@ def _too_long(stage: Stage, rows: Rows) -> Iterator[str]:
     texts = [row.prompt for row in rows if isinstance(row.prompt, str)]
     texts = [text for text in texts if len(text.encode()) > FEWEST_BYTES * limit]
     tokenizer = _tokenizer(stage) if texts else None
-    counts = [] if tokenizer is None else [len(tokenizer.encode(text).ids) for text in texts]
+    counts = [] if tokenizer is None else [len(encoded.ids) for encoded in tokenizer.encode_batch(texts)]
     if over := [count for count in counts if count > limit]:
         yield (
             f"{len(over)} of the first {len(rows)} prompts have more than max_prompt_tokens {limit} tokens, up to {max(over)}: "
@@ -90,56 +79,12 @@ def _known(reader: Reader, seen: dict[str, Rows | FgrlError]) -> Rows | FgrlErro
     key = repr(reader)
     if key not in seen:
         try:
-            seen[key] = _first(reader)
+            seen[key] = list(reader.first(FIRST, SMALL))
         except DataError as problem:
             seen[key] = problem
         except NotYet:
             seen[key] = []
     return seen[key]
-
-
-def _first(reader: Reader) -> Rows:
-    if is_cheap(reader, SMALL):
-        pairs = getattr(reader, "format", "") == "preference"
-        return list(reader.pairs() if pairs else reader.read()) if not _holds_pairs(reader) else []
-    if not isinstance(reader, TableReader) or not (rows := _rows(reader)):
-        return []
-    converter = Converter(_file(reader), cast("Format", vars(reader)["format"]), reader.columns, rows[0])
-    convert = converter.pair if converter.form == "preference" else converter.sample
-    found: Rows = []
-    try:
-        for number, row in enumerate(rows):
-            found.append(convert(row, number))
-    except BadRow as problem:
-        raise DataError(f"{_file(reader)}: row {len(found) + 1}: {problem}") from None
-    return found
-
-
-def _rows(reader: TableReader) -> list[Row]:
-    """Return the first rows of a CSV file, or of large JSON lines that are no records."""
-    file = Path(_file(reader))
-    if not file.is_file() or getattr(reader, "format", "records") == "records":
-        return []
-    if isinstance(reader, Hub) and reader.path == "csv" and file.stat().st_size <= SMALL:
-        check_csv(file)
-        return list(islice(csv.DictReader(io.StringIO(read_text(file))), FIRST))
-    if file.suffix not in (".jsonl", ".ndjson"):
-        return []
-    with file.open(encoding="utf-8-sig", errors="replace") as lines:
-        numbered = islice(((number, line) for number, line in enumerate(lines, start=1) if line.strip()), FIRST)
-        return [parse_row(line, file, number) for number, line in numbered]
-
-
-def _file(reader: TableReader) -> str:
-    return reader.files[0] if isinstance(reader, Hub) and reader.files else str(getattr(reader, "path", ""))
-
-
-def _holds_pairs(reader: Reader) -> bool:
-    """Return True for records that are pairs, which a reader cannot know before it is asked for one or the other."""
-    if getattr(reader, "format", "") != "records":
-        return False
-    with Path(str(getattr(reader, "path", ""))).open(encoding="utf-8-sig", errors="replace") as lines:
-        return '"rejected"' in next((line for line in lines if line.strip()), "")
 
 
 def _answering(part: Settings, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Metric | Reward, Reader]]:
@@ -179,7 +124,7 @@ def _unmet(part: Metric | Reward, samples: Sequence[Sample], prompts: Reader) ->
 
 def _place(reader: Reader, number: int, rows: int) -> str:
     """Return file and line of a row, as the start of a message; empty where the rows are not those of one file."""
-    if not (isinstance(reader, RowReader) and is_cheap(reader, SMALL)):
+    if not (isinstance(reader, RowReader) and reader.in_local_files(SMALL)):
         return ""
     where, _rows, numbers = reader.opened()
     return f"{reader.place(where, numbers[number])}: " if len(numbers) == rows else ""

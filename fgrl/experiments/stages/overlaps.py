@@ -5,16 +5,13 @@ files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fgrl.base import lazy
 from fgrl.base.errors import DataError, NotYet
-from fgrl.data.hub import Hub
 from fgrl.kinds import Peek, Reader, Stage
 from fgrl.kinds.specs import ModelSpec
 from fgrl.measuring.overlap import HeldOutItem, seen
-from fgrl.registry import walk
 from fgrl.types import Ref
 
 trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
@@ -40,7 +37,7 @@ def in_training(stage: Any, peek: Peek) -> dict[str, str]:
 
 
 def _reported(known: Mapping[str, frozenset[int]], held_out: Reader, peek: Peek) -> dict[str, str]:
-    if not any(known.values()) or not is_cheap(held_out):
+    if not any(known.values()) or not held_out.in_local_files(MOST_BYTES):
         return {}
     try:
         held_out.setup(peek)
@@ -69,7 +66,7 @@ def _of_stage(stage: Stage, peek: Peek) -> frozenset[int]:
     if made is None or not isinstance(reader, Reader):
         return frozenset()
     known = _of_model(made.start, peek)
-    if not is_cheap(reader):
+    if not reader.in_local_files(MOST_BYTES):
         return known
     pairs = getattr(getattr(stage, "algorithm", None), "data", "") == "pairs"
     try:
@@ -79,20 +76,3 @@ def _of_stage(stage: Stage, peek: Peek) -> frozenset[int]:
         return known
     kept = len(prompts) - round(getattr(stage, "holdout", 0.0) * len(prompts))
     return known.union(digest for prompt in prompts[:kept] for digest in trained_prompts.digests(prompt))
-
-
-def is_cheap(reader: Reader, most: int | None = None) -> bool:
-    """Return True if the rows of a reader are in local files alone, of at most so many bytes together (`MOST_BYTES`)."""
-    files, readers = [], [reader]
-    for _path, value in walk(reader):
-        if isinstance(value, Ref):
-            return False
-        if isinstance(value, Path):
-            files.append(value)
-        elif isinstance(value, Reader):
-            readers.append(value)
-    if any(isinstance(part, Hub) and not part.is_small_json() for part in readers):
-        return False
-    return bool(files) and sum(file.stat().st_size for file in files if file.is_file()) <= (
-        MOST_BYTES if most is None else most
-    )

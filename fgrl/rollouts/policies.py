@@ -6,8 +6,8 @@
     for rows, part in policy.micro_batches(tokens):  # your own passes
         embeddings, gradient = policy.input_gradient(part, lambda scores: scores.logp.sum())
 
-A stage lends its model for one batch of responses. Outside of that time every use of it is refused, so that no
-component can credit answers of one model with another one that it remembers.
+A stage lends its model for one batch of responses. Outside of that time the policy refuses every use, so that no
+component credits answers of one model with another one.
 
 Left out: gradients with respect to the policy's weights (the loss has them), and continuations at another temperature.
 """
@@ -25,7 +25,6 @@ from fgrl.base import lazy
 from fgrl.base.errors import PolicyNotLent
 from fgrl.kinds import DrawRequest
 from fgrl.kinds.specs import Sampling
-from fgrl.rollouts.lent_modules import LentModule
 from fgrl.rollouts.padding import in_micro_batches, micro_batches, pad_responses
 from fgrl.rollouts.responses import as_rollout, given
 from fgrl.types import Prompt, Rollout, Tokens
@@ -130,16 +129,12 @@ class Policy:
         self._lent, self._rollout = lent, rollout
 
     @property
-    def model(self) -> LentModule:
-        """The `fgrl.models.LanguageModel`: no gradient goes to its parameters, and none stays on them.
+    def model(self) -> LanguageModel:
+        """The model: no gradient goes to its parameters, and none stays on them. Ask for it each time: one that is kept
+        changes while the policy is trained.
 
-        A component that keeps it, one of its modules or one of its methods gets `PolicyNotLent` where it uses them for
-        other responses: see `LentModule`.
+        Raises `PolicyNotLent` once these responses are scored.
         """
-        return LentModule(self._model, self._lent.lent_model)
-
-    @property
-    def _model(self) -> LanguageModel:
         return self._lent.lent_model()
 
     @property
@@ -158,7 +153,7 @@ class Policy:
 
     @property
     def tokenizer(self) -> Any:
-        return self._model.tokenizer
+        return self.model.tokenizer
 
     @property
     def temperature(self) -> float:
@@ -175,7 +170,7 @@ class Policy:
         `tokens.no_end` says so, without the end tokens; 0 outside the mask. only: bool [B,T], the tokens that are
         wanted, such as those of an answer: the others get 0, and do not go through the output layer. None: all.
         """
-        began, model = time.perf_counter(), self._model
+        began, model = time.perf_counter(), self.model
 
         def compute(part: Tokens, *wanted: Tensor) -> dict[str, Tensor]:
             scores = model.score_states(
@@ -202,7 +197,7 @@ class Policy:
         """
         began = time.perf_counter()
         with torch.no_grad():
-            states = self._model.states(tokens)
+            states = self.model.states(tokens)
         self._count(tokens, began)
         return states
 
@@ -210,7 +205,7 @@ class Policy:
         """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for your own passes, until all
         rows have come once. Rows are on the model's device, and trimmed to the longest of them.
         """
-        return micro_batches(tokens, self._lent.micro_batch_size, self._model.device, shared=False, columns=columns)
+        return micro_batches(tokens, self._lent.micro_batch_size, self.model.device, shared=False, columns=columns)
 
     def input_gradient(
         self, tokens: Tokens, outcome: Callable[[Scores], Tensor], *, entropy: bool = False, only: Tensor | None = None
@@ -231,7 +226,7 @@ class Policy:
         """Return the embeddings [B,P+T,h] of prompts and responses, detached: call `requires_grad_()` for a gradient to
         them.
         """
-        return self._model.embed(tokens)
+        return self.model.embed(tokens)
 
     def score_embeddings(
         self, tokens: Tokens, embeddings: Tensor, *, entropy: bool = False, only: Tensor | None = None
@@ -243,8 +238,8 @@ class Policy:
         """
         began = time.perf_counter()
         with torch.enable_grad():
-            states = self._model.states(tokens, embeddings=embeddings)
-            scores = self._model.score_states(states, tokens, only=only, temperature=self.temperature, entropy=entropy)
+            states = self.model.states(tokens, embeddings=embeddings)
+            scores = self.model.score_states(states, tokens, only=only, temperature=self.temperature, entropy=entropy)
         self._count(tokens, began, gradient=True)
         return scores
 
@@ -256,8 +251,8 @@ class Policy:
 
     def _since(self, began: float) -> float:
         """Seconds since then, with the work that was handed to a GPU."""
-        if self._model.device.type == "cuda":
-            torch.cuda.synchronize(self._model.device)
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
         return time.perf_counter() - began
 
     # -- continuations -------------------------------------------------------------------------------------------------
@@ -332,7 +327,7 @@ class Policy:
         return self._responses_to(rows, responses, min_new_tokens=0)
 
     def _responses_to(self, rows: Sequence[int], responses: Sequence[Sequence[int]], min_new_tokens: int) -> Rollout:
-        whole, model = self._rollout, self._model
+        whole, model = self._rollout, self.model
         read = [given(model, self._read(row, 0), ids) for row, ids in zip(rows, responses, strict=True)]
         return as_rollout(
             model, read, pad_responses(model, read, min_new_tokens), frozenset({"offsets"}), group=torch.arange(len(rows)),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from forks import command
-from hostile_rewards import HARMLESS, OTHER_CODES, PLAIN, WRONG, Case
+from hostile_rewards import CHANGES, HARMLESS, OTHER_CODES, PLAIN, WRONG, Case
 from tiny_recipe import weights
 
 RECIPE = """
@@ -65,7 +65,7 @@ def plain(run: Callable[[str], Ran]) -> dict[str, str]:
 
 
 def test_there_are_more_than_sixty() -> None:
-    assert len(WRONG) + len(OTHER_CODES) + len(HARMLESS) > 60
+    assert len(WRONG) + len(OTHER_CODES) + len(CHANGES) + len(HARMLESS) > 60
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -101,14 +101,19 @@ def test_it_ends_with_a_documented_code(name: str, run: Callable[[str], Ran]) ->
     assert not ran.done
 
 
-@pytest.mark.parametrize("name", HARMLESS)
-def test_what_it_changes_in_the_process_changes_no_weight(
-    name: str, run: Callable[[str], Ran], plain: dict[str, str]
-) -> None:
-    before, says = HARMLESS[name]
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_the_whole_process_stops_the_run(name: str, run: Callable[[str], Ran]) -> None:
+    before, changed = CHANGES[name]
     ran = run(Case(f"{before}\n{PLAIN}", "").source())
+    assert ran.code == 7, ran.said
+    assert f"rewards.py:score changed {changed} of the whole process" in ran.said
+    assert "Traceback" not in ran.said
+    assert not ran.done
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_does_not_matter_changes_no_weight(name: str, run: Callable[[str], Ran], plain: dict[str, str]) -> None:
+    ran = run(Case(f"{HARMLESS[name]}\n{PLAIN}", "").source())
     assert ran.code == 0, ran.said
     assert weights(ran.done[0].parent / "out") == plain
     assert "Traceback" not in ran.said
-    assert ran.said.count("restored after each call") == bool(says), ran.said
-    assert says in ran.said

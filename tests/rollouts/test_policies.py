@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -302,37 +300,6 @@ def test_a_policy_is_lent_for_the_responses_at_hand_only(model: Any) -> None:
         assert kept.model.pad_id == model.pad_id
     with pytest.raises(PolicyNotLent):
         _ = kept.model
-
-
-def test_a_kept_model_or_a_part_of_it_is_refused_too(model: Any) -> None:
-    policy = lent(model)
-    rollout = drawn(model, policy)
-    tokens = rollouts.select(rollout, slice(None))
-    with policy.lend():
-        kept = rollout.policy.model
-        net, layers, score, modules = kept.net, kept.trunk.layers, kept.score, kept.modules()
-        embedding = kept.transformer.get_input_embeddings()
-        named = dict(kept.named_modules())
-        assert torch.equal(score(tokens).logp, model.score(tokens).logp)
-        assert torch.equal(net(tokens.prompt_ids).logits, model.net(tokens.prompt_ids).logits)
-        assert torch.equal(embedding(tokens.prompt_ids), model.transformer.get_input_embeddings()(tokens.prompt_ids))
-        assert len(layers) == len(model.trunk.layers) == len(list(layers))
-        assert kept.tokenizer is model.tokenizer
-        assert next(kept.parameters()) is next(model.parameters())
-        layer, first = layers[0], next(iter(layers))
-        attention = named["net.base_model.model.model.layers.0.self_attn"]
-        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match="a lent model cannot be copied"):
-                copied(kept)
-    for use in (
-        lambda: kept.pad_id, lambda: kept.score, lambda: kept.net, lambda: score(tokens), lambda: net(tokens.prompt_ids),
-        lambda: embedding(tokens.prompt_ids), lambda: layers[0], lambda: next(iter(layers)), lambda: layer.self_attn,
-        lambda: first.forward, lambda: attention.q_proj, lambda: next(modules).training, lambda: kept.train(),
-        lambda: setattr(kept, "sharded", True),
-    ):  # fmt: skip
-        with pytest.raises(PolicyNotLent, match="the policy policy was lent for responses that are scored already"):
-            use()
-    assert not model.sharded
 
 
 def test_a_rollout_without_a_policy_says_how_to_get_one(model: Any) -> None:

@@ -124,23 +124,24 @@ OTHER_CODES = {
 }
 """Ends with another documented code."""
 
-HARMLESS = {
-    "another folder": ("os.chdir('/')", "the working folder"),
-    "a folder that is gone": ("os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')", "the working folder"),
-    "a stdout that is nothing": ("sys.stdout = sys.stderr = None", ""),
+CHANGES = {
     "another default type": ("torch.set_default_dtype(torch.float64)", "torch's default type"),
     "other threads": ("torch.set_num_threads(torch.get_num_threads() + 1)", "torch's number of threads"),
     "another default device": ("torch.set_default_device('meta')", "torch's default device"),
     "other algorithms": ("torch.use_deterministic_algorithms(True)", "torch's determinism"),
     "gradients": ("torch.set_grad_enabled(True)", "torch's gradient mode"),
-    "no gradients": ("torch.set_grad_enabled(False)", ""),
-    "other seeds": ("random.seed(0); np.random.seed(0); torch.manual_seed(0)", ""),
-    "its own draws": ("random.random(); np.random.rand(); torch.rand(3)", ""),
-    "errors of NumPy": ("np.seterr(all='raise')", "NumPy's handling of errors"),
-    "errors of warnings": ("warnings.simplefilter('error')", "warnings into errors"),
-    "another recursion limit": ("sys.setrecursionlimit(250)", "the recursion limit"),
-    "changed inputs": ("given = list(completions); completions.clear(); completion_ids.clear(); completions = given", ""),
-    "a thread that stays": ("threading.Thread(target=threading.Event().wait, daemon=True).start()", ""),
-    "values of NumPy to log": ("log_extra('own', list(np.arange(4.0)))", ""),
-}  # fmt: skip
-"""What precedes `PLAIN`, which is trained as without it, and what the run says about it."""
+}
+"""What precedes `PLAIN` and changes the whole process, and how the run calls it."""
+
+HARMLESS = {
+    "another folder": "os.chdir('/')",
+    "a folder that is gone": "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
+    "a stdout that is nothing": "sys.stdout = sys.stderr = None",
+    "no gradients": "torch.set_grad_enabled(False)",
+    "other seeds": "random.seed(0); np.random.seed(0); torch.manual_seed(0)",
+    "its own draws": "random.random(); np.random.rand(); torch.rand(3)",
+    "changed inputs": "given = list(completions); completions.clear(); completion_ids.clear(); completions = given",
+    "a thread that stays": "threading.Thread(target=threading.Event().wait, daemon=True).start()",
+    "values of NumPy to log": "log_extra('own', list(np.arange(4.0)))",
+}
+"""What precedes `PLAIN`, which is trained as without it."""

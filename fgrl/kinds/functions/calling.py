@@ -270,9 +270,7 @@ class Caller:
 
 @contextmanager
 def running(function: Function) -> Iterator[None]:
-    """While a function runs: the files beside its own can be imported, and what it changes in the process is
-    restored.
-    """
+    """While a function runs: the files beside its own can be imported, and it must not change the process."""
     with function.code.importable(), shielded(function.place):
         yield
 

@@ -217,8 +217,8 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def own_code(component: Component, method: str) -> Iterator[None]:
-    """While a method of a component runs: what it changes in the process is restored where the user wrote it, and what
-    it raises is then reported as theirs, also `SystemExit`.
+    """While a method of a component runs: where the user wrote it, it must not change the process, and what it raises is
+    reported as theirs, also `SystemExit`.
     """
     code = _code(component, method)
     if code is None:

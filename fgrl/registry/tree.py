@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Key, Place, Problem
@@ -119,6 +121,10 @@ class Text:
         lines = self._lines
         return Place(self.label, line + 1, column + 1, lines[line] if line < len(lines) else "", self.file, self.rank)
 
+    def place_of(self, node: yaml.Node) -> Place:
+        """Return the place where a node begins."""
+        return self.place(node.start_mark.line, node.start_mark.column)
+
     def start(self) -> Place:
         return self.place(0, 0)
 
@@ -127,18 +133,35 @@ def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
     """Return a tree, or None when the text is no YAML at all; and what is wrong with it. An empty text is a null."""
     reading = _Reading(text)
     try:
-        tree = reading.document()
-    except _Refused as refused:
-        return None, [Problem((), *refused.args)]
-    except (yaml.YAMLError, UnicodeEncodeError) as error:
+        node = yaml.compose(text.content, Loader=_Loader)
+        tree = Tree(None, text.start()) if node is None else reading.tree(node, (), text.place_of(node), ())
+    except _TooDeep as error:
+        return None, [Problem((), f"nested more than {TOO_DEEP} deep", place=error.args[0])]
+    except (yaml.YAMLError, UnicodeEncodeError, RecursionError) as error:
         return None, [_not_yaml(text, error)]
     return tree, reading.problems
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Leaves every plain scalar as text; `scalar` below interprets it."""
+class _Untagged(Composer):  # type: ignore[misc]
+    """Nodes without a tag of their own have none, so that every plain scalar is text; `scalar` below interprets it."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    def resolve(self, *about: Any) -> None: ...
+
+    def descend_resolver(self, *about: Any) -> None: ...
+
+    def ascend_resolver(self) -> None: ...
+
+
+class _Loader(_Untagged, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The events of libyaml (of PyYAML, where that is missing), composed in Python: C would nest without a bound."""
+
+    def __init__(self, stream: str) -> None:
+        super(_Untagged, self).__init__()
+        super(Composer, self).__init__(stream)
+
+
+class _PlainLoader(_Untagged, yaml.SafeLoader):  # type: ignore[misc]
+    """PyYAML's own, slow parser, which has better messages."""
 
 
 def scalar(text: str) -> Scalar:
@@ -146,117 +169,83 @@ def scalar(text: str) -> Scalar:
     return next((read(text) for form, read in _SCALARS if form.fullmatch(text)), text)
 
 
-class _Refused(Exception):
-    """The whole text is refused: message, hint, place."""
-
-    def __init__(self, message: str, place: Place) -> None:
-        super().__init__(message, None, place)
+class _TooDeep(Exception):
+    """Nested too deep, at this place."""
 
 
 class _Reading:
-    """From the events of libyaml (or of PyYAML, where that is missing) to a tree."""
+    """From the nodes of YAML to a tree."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
         self.problems: list[Problem] = []
-        self.anchors: dict[str, Tree | None] = {}
-        """Tree of each anchor; None until it is complete."""
-        self.events: Iterator[Any] = yaml.parse(text.content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        self.values: dict[int, Any] = {}
+        """Value of each node that was read: an alias is the node itself once more."""
 
-    def document(self) -> Tree:
-        next(self.events)
-        if isinstance(next(self.events), yaml.StreamEndEvent):
-            return Tree(None, self.text.start())
-        first = next(self.events)
-        tree = self._tree(first, (), self._place(first), 0)
-        next(self.events)
-        if not isinstance(next(self.events), yaml.StreamEndEvent):
-            raise yaml.YAMLError("another document")
-        return tree
-
-    def _place(self, event: yaml.Event) -> Place:
-        return self.text.place(event.start_mark.line, event.start_mark.column)
-
-    def _problem(self, path: Key, message: str, place: Place, hint: str | None = None) -> None:
+    def _problem(self, path: Key, message: str, place: Place, hint: str | None = None) -> Any:
         self.problems.append(Problem(path, message, hint, place))
+        return FAILED
 
-    def _tree(self, event: Any, path: Key, place: Place, depth: int) -> Tree:
-        if depth > TOO_DEEP:
-            raise _Refused(f"nested more than {TOO_DEEP} deep", place)
-        if isinstance(event, yaml.AliasEvent):
-            return self._alias(event, path, place)
-        if event.anchor:
-            self.anchors[event.anchor] = None
-        tree = Tree(self._value(event, path, depth, place), place)
-        if event.tag is not None:
-            self._problem(path, "YAML tags (!) are not read", place, "write the value without it; quotes make it text")
-            tree.value = FAILED
-        if event.anchor:
-            self.anchors[event.anchor] = tree
-        return tree
+    def tree(self, node: yaml.Node, path: Key, place: Place, outer: tuple[yaml.Node, ...]) -> Tree:
+        """Return the tree of a node inside `outer` nodes, the value at `place`."""
+        if len(outer) > TOO_DEEP:
+            raise _TooDeep(place)
+        if node in outer:
+            return Tree(self._problem(path, "an alias (*) inside its own anchor (&)", place), place)
+        if id(node) not in self.values:
+            value = self._value(node, path, place, (*outer, node))
+            if node.tag is not None:
+                hint = "write the value without it; quotes make it text"
+                value = self._problem(path, "YAML tags (!) are not read", place, hint)
+            self.values[id(node)] = value
+        return Tree(self.values[id(node)], place)
 
-    def _alias(self, event: yaml.AliasEvent, path: Key, place: Place) -> Tree:
-        if event.anchor not in self.anchors:
-            raise yaml.YAMLError("undefined alias")
-        tree = self.anchors[event.anchor]
-        if tree is None:
-            self._problem(path, "an alias (*) inside its own anchor (&)", place)
-            return Tree(FAILED, place)
-        return Tree(tree.value, place)
+    def _value(self, node: yaml.Node, path: Key, place: Place, outer: tuple[yaml.Node, ...]) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self._entries(node, path, outer)
+        if isinstance(node, yaml.SequenceNode):
+            items = enumerate(node.value)
+            return [self.tree(item, (*path, index), self.text.place_of(item), outer) for index, item in items]
+        if node.style:
+            return node.value
+        own = self.text.place_of(node)
+        if curly := _CURLY.fullmatch(node.value):
+            hint = f'write "{curly[1]}", in straight quotes'
+            return self._problem(path, "curly quotes are letters like any other", own, hint)
+        if own.line > place.line > 0 and re.match(r"-[A-Za-z{\[\"']", node.value):
+            return self._problem(path, "no space after the dash", own, f"write - {node.value[1:]}")
+        return scalar(node.value)
 
-    def _value(self, event: Any, path: Key, depth: int, place: Place) -> Any:
-        if isinstance(event, yaml.MappingStartEvent):
-            return self._entries(path, depth)
-        if isinstance(event, yaml.SequenceStartEvent):
-            items: list[Tree] = []
-            while not isinstance(item := next(self.events), yaml.SequenceEndEvent):
-                items.append(self._tree(item, (*path, len(items)), self._place(item), depth + 1))
-            return items
-        text: str = event.value
-        if not event.style and _CURLY.match(text):
-            hint = f'write "{text[1:].rstrip(_QUOTES)}", in straight quotes'
-            self._problem(path, "curly quotes are letters like any other", self._place(event), hint)
-            return FAILED
-        if not event.style and event.start_mark.line > place.line - 1 > -1 and re.match(r"-[A-Za-z{\[\"']", text):
-            self._problem(path, "no space after the dash", self._place(event), f"write - {text[1:]}")
-            return FAILED
-        return text if event.style else scalar(text)
-
-    def _entries(self, path: Key, depth: int) -> Any:
+    def _entries(self, node: yaml.MappingNode, path: Key, outer: tuple[yaml.Node, ...]) -> Any:
         entries: dict[str, Tree] = {}
         readable = True
-        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            place = self._place(event)
-            text = self._key(event, path, place, depth)
-            inner = self._tree(next(self.events), (*path, text or ""), place, depth + 1)
-            readable = readable and text is not None
-            first = entries.get(text or "")
+        for key, value in node.value:
+            place = self.text.place_of(key)
+            text = self._key(key, path, place)
+            inner = self.tree(value, (*path, text or ""), place, outer)
             if text is None:
-                continue
-            if first is None:
-                entries[text] = inner
-                continue
-            where = f"line {first.place.line}, " if first.place.line else ""
-            message = f'duplicate key "{text}"; the first is on {where}column {first.place.column}'
-            self._problem((*path, text), message, place, "remove one of the two")
-            if isinstance(first.value, dict) and isinstance(inner.value, dict):  # what one lacks may be in the other
-                first.value = {**inner.value, **first.value}
+                readable = False
+            elif (first := entries.setdefault(text, inner)) is not inner:
+                where = f"line {first.place.line}, " if first.place.line else ""
+                message = f'duplicate key "{text}"; the first is on {where}column {first.place.column}'
+                self._problem((*path, text), message, place, "remove one of the two")
+                if first.children and inner.children:  # what one lacks may be in the other
+                    first.value = {**inner.children, **first.children}
         return entries if readable else FAILED
 
-    def _key(self, event: Any, path: Key, place: Place, depth: int) -> str | None:
+    def _key(self, node: yaml.Node, path: Key, place: Place) -> str | None:
         """Return the text of a key; None when its mapping cannot be read because of it."""
-        if not isinstance(event, yaml.ScalarEvent):
+        if not isinstance(node, yaml.ScalarNode):
             self._problem(path, "a key must be text, this one is a list or a mapping", place, _BRACES)
-            self._tree(event, path, place, depth + 1)
             return None
-        text: str = event.value
-        if not event.style and (strange := _STRANGE.search(text)):
+        text: str = node.value
+        if not node.style and (strange := _STRANGE.search(text)):
             self._problem((*path, text), _strange(strange[0]), place, _PLAIN)
             text = _STRANGE.sub("", text)
-        if not event.style and text == "<<":
+        if not node.style and text == "<<":
             self._problem((*path, "<<"), "merge keys are not read", place, "use extends, or ${stages.a.b}")
             return None
-        if not text or not (event.style or isinstance(scalar(text), str)):
+        if not text or not (node.style or isinstance(scalar(text), str)):
             hint = f'write "{text}", in quotes' if text else None
             self._problem(path, f"a key must be text, this one is {text or 'empty'}", place, hint)
         return text
@@ -278,7 +267,7 @@ def _not_yaml(text: Text, error: Exception) -> Problem:
     better.
     """
     try:
-        yaml.compose(text.content, Loader=_Loader)
+        yaml.compose(text.content, Loader=_PlainLoader)
     except yaml.MarkedYAMLError as better:
         return _syntax(better, text)
     except yaml.reader.ReaderError as unreadable:
@@ -299,11 +288,13 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
     said = problem.replace(r"character '\t'", "a tab").replace(
         "mapping values are", "a colon with a space behind it is"
     )
-    if (opened := _left_open(text.content, error, mark)) is not None:
+    inside = error.context_mark if re.search("flow (mapping|sequence)|quoted", context) else None
+    opened = _open_quote(text.content, mark) or inside
+    if opened is not None and opened.line < mark.line:
+        sign = text.content[opened.index]
         hint = f"noticed at line {mark.line + 1}, column {mark.column + 1}: {said}"
-        mark, sign = opened, text.content[opened.index]
-        said = f"this {_MARKS[sign]} {sign} is not closed in its place"
-        return Problem((), f"not YAML: {said}", hint, text.place(mark.line, mark.column))
+        message = f"not YAML: this {_MARKS[sign]} {sign} is not closed in its place"
+        return Problem((), message, hint, text.place(opened.line, opened.column))
     if "simple key" in context:
         mark = error.context_mark
         key = text.place(mark.line, mark.column).text.strip()
@@ -314,31 +305,21 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
     return Problem((), f"not YAML: {said}", hint, text.place(line, column))
 
 
-def _left_open(content: str, error: yaml.MarkedYAMLError, noticed: Any) -> Any:
-    """Return the mark of a bracket, or a quote, that was opened on a line above the error and was not meant to reach it."""
-    opened: list[Any] = []
-    quoted = None
-    try:
-        for token in yaml.scan(content, Loader=_Loader):
+def _open_quote(content: str, noticed: Any) -> Any:
+    """Return the mark of a quote that the next quote closed lines below, where this was noticed."""
+    opened = None
+    with suppress(yaml.YAMLError):
+        for token in yaml.scan(content, Loader=_PlainLoader):
             if token.start_mark.index >= noticed.index:
                 break
-            if isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken):
-                opened.append(token.start_mark)
-            elif isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken):
-                opened = opened[:-1]
-            elif isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
-                quoted = token.start_mark if token.end_mark.line == noticed.line else None
-    except yaml.YAMLError:
-        if error.context == "while scanning a quoted scalar":
-            quoted = error.context_mark
-    mark = quoted or (opened[-1] if opened else None)
-    return mark if mark is not None and mark.line < noticed.line else None
+            if isinstance(token, yaml.ScalarToken) and token.style in _MARKS and token.end_mark.line == noticed.line:
+                opened = token.start_mark if token.start_mark.line < noticed.line else None
+    return opened
 
 
 _STRANGE = re.compile("[\u00a0\u2000-\u200b\u202f\u205f\u3000\ufeff]")
 _PLAIN = "replace it by an ordinary space"
-_QUOTES = "\u201c\u201d\u201e\u2018\u2019"
-_CURLY = re.compile("[\u201c\u201e\u2018].*[\u201d\u201c\u2019]$", re.DOTALL)
+_CURLY = re.compile("[\u201c\u201e\u2018](.*)[\u201d\u201c\u2019]", re.DOTALL)
 
 
 def _strange(character: str) -> str:

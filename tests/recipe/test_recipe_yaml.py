@@ -72,7 +72,7 @@ def test_aliases_are_read_and_know_where_they_are_used() -> None:
         ("a: {true: 1}\n", 1, 5),
         ("? [a]\n: b\n", 1, 3),
         ("a: 1\n<<: {b: 1}\n", 2, 1),
-        ("a: &x [*x]\n", 1, 8),
+        ("a: &x [*x]\n", 1, 4),
         ("a: *x\n", 1, 4),
         ("a: [1, 2\nb: 3\n", 1, 4),
         ("a: {b: [1, 2}\nc: 3\n", 1, 13),

@@ -25,7 +25,7 @@ from fgrl.experiments.recipe.files import OTHER_RECIPE, OTHER_ROW
 from fgrl.registry import Settings
 from fgrl.registry.explaining import nearby
 from fgrl.registry.settings_file import Shelf, read_settings
-from fgrl.registry.tree import scalar
+from fgrl.registry.tree import Text, parse, scalar
 
 special = lazy.load("scipy.special")
 
@@ -336,41 +336,20 @@ def quick_sweep(name: str, command: Sequence[str], overrides: Sequence[str]) -> 
 def split(override: str) -> list[Any]:
     """Return the values of an override: one, unless there is a comma outside of brackets, braces and quotes."""
     name, _, text = override.partition("=")
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'" and not parts[-1].strip():
-            quote = letter
-        elif letter in "[{":
-            depth += 1
-        elif letter in "]}":
-            depth -= 1
-        if letter == "," and not depth and not quote:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    if len(parts) == 1:
-        return [text]
+    listed = f"[{text}]"
+    tree, problems = parse(Text(listed, "command line"))
+    items = [] if tree is None or problems or not isinstance(tree.value, list) else tree.value
     written = f"one text is written {name}='\"{text}\"', a list {name}=[{text}]"
-    if any(part != part.strip() or not part for part in parts) or (
-        re.fullmatch(r"-?\d{1,3}(,\d{3})+", text) and ",0" in text
-    ):
+    spaced = any(listed[item.place.column - 2] not in "[," for item in items)
+    thousands = re.fullmatch(r"-?\d{1,3}(,\d{3})+", text) and ",0" in text
+    if text.endswith(",") or (not items and re.search("^,|,,", text)) or (len(items) > 1 and (spaced or thousands)):
         raise UsageError(f"{override}: is this several values? They are written {name}=1,2, without spaces; {written}")
-    values = [_parsed(part, override) for part in parts]
-    same = [json.dumps(value) for value in values]
-    if len(set(same)) < len(same):
+    if len(items) < 2:
+        return [text]
+    values = [item.plain() for item in items]
+    if len({json.dumps(value) for value in values}) < len(values):
         raise UsageError(f"{override}: a value is listed twice; {written}")
     return values
-
-
-def _parsed(text: str, override: str) -> Any:
-    if text[0] not in "[{\"'":
-        return scalar(text)
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise UsageError(f"{override}: {text} is not YAML") from None
 
 
 def _short(number: float) -> float:

@@ -29,7 +29,6 @@ def index() -> str:
             for name, cls in own.items()
             if cls.__module__.startswith("fgrl.")
         }
-        | {name: [None, why] for name, why in registry.absent(kind).items()}
         for kind, own in kinds.items()
     }
     return _object({kind: _object({name: json.dumps(entry, ensure_ascii=False) for name, entry in own.items()}, 2)

@@ -13,7 +13,7 @@ INDEX = Path(__file__).with_name("index.json")
 
 
 @cache
-def _index() -> dict[str, dict[str, tuple[str | None, str]]]:
+def _index() -> dict[str, dict[str, tuple[str, str]]]:
     return json.loads(INDEX.read_text(encoding="utf-8"))
 
 

@@ -280,7 +280,6 @@ def catalog(kind: str | None = None) -> dict[str, list[dict[str, str]]]:
     found = {}
     for each in registry.kinds() if kind is None else [kind]:
         found[each] = [{"name": name, "about": registry.about(each, name)} for name in registry.names(each)]
-        found[each] += [{"name": name, "about": f"not available: {why}"} for name, why in registry.absent(each).items()]
     return found
 
 

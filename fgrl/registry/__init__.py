@@ -8,9 +8,7 @@ from fgrl.registry.docstrings import source, summary, undocumented
 from fgrl.registry.names import (
     NotRegistered,
     about,
-    absent,
     announce,
-    declare_absent,
     get,
     kind,
     kind_of,

@@ -37,7 +37,7 @@ from fgrl.registry.annotations import (
     wanted,
 )
 from fgrl.registry.context import FAILED, Context, PlacedRef
-from fgrl.registry.names import NotRegistered, absent, get, kind_of, kinds, name_of, names
+from fgrl.registry.names import NotRegistered, get, kind_of, kinds, name_of, names
 from fgrl.registry.outside import unnamed
 from fgrl.registry.problems import Key, Problems, alternatives, nearest
 from fgrl.registry.settings import AUTO, ByDevice, Component, File, FolderOrName, Settings, names_folder
@@ -330,8 +330,6 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
             at, f"wants the name of {explaining.a(kind)}, got {described(name)}", _choices(None, kind, slot)
         )
     if name not in names(kind) or not issubclass(get(kind, name), slot):
-        if name in absent(kind):
-            return context.problem(at, f'{kind} "{name}" is not available: {absent(kind)[name]}', f"(fgrl list {kind})")
         elsewhere = next((other for other in kinds() if other != kind and name in names(other)), None)
         note = f'; "{name}" is {explaining.a(elsewhere)}' if elsewhere else ""
         hint = _choices(None if elsewhere else name, kind, slot)

@@ -24,9 +24,8 @@ C = TypeVar("C", bound=type[Component])
 _kinds: dict[str, type[Component]] = {}
 _components: dict[str, dict[str, type[Component]]] = {}
 _names: dict[type[Component], tuple[str, str]] = {}
-_announced: dict[str, dict[str, tuple[str | None, str]]] = {}
-"""Module that registers a component, and its summary, by kind and name; without a module the reason why it is absent.
-"""
+_announced: dict[str, dict[str, tuple[str, str]]] = {}
+"""Module that registers a component, and its summary, by kind and name."""
 
 
 class NotRegistered(FgrlError, LookupError):
@@ -87,23 +86,6 @@ def announce(index: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
         _announced.setdefault(kind, {}).update({name: (module, about) for name, (module, about) in entries.items()})
 
 
-def declare_absent(kind: str, name: str, why: str) -> None:
-    """Report that a component of this name is known elsewhere, and why there is none here: in `fgrl list` and in
-    errors.
-    """
-    if name in names(kind):
-        raise ValueError(f'{kind} "{name}" is registered, it cannot be absent')
-    announce({kind: {name: (None, why)}})
-
-
-def absent(kind: str) -> dict[str, str]:
-    """Known names of a kind that there is no component for, each with the reason; sorted. One that was registered in
-    the meantime (by a user's file) is not among them.
-    """
-    known = names(kind)
-    return {name: why for name, (_module, why) in sorted(_announced.get(kind, {}).items()) if name not in known}
-
-
 def kinds() -> dict[str, type[Component]]:
     """Return the kinds by name, in order of declaration."""
     return dict(_kinds)
@@ -111,8 +93,7 @@ def kinds() -> dict[str, type[Component]]:
 
 def names(kind: str) -> list[str]:
     """Return the names of a kind's components, sorted."""
-    announced = {name for name, (module, _summary) in _announced.get(kind, {}).items() if module is not None}
-    return sorted(announced.union(_of_kind(kind)))
+    return sorted(_of_kind(kind).keys() | _announced.get(kind, {}).keys())
 
 
 def about(kind: str, name: str) -> str:
@@ -128,8 +109,6 @@ def get(kind: str, name: str) -> type[Component]:
         importlib.import_module(module)
     cls = _of_kind(kind).get(name)
     if cls is None:
-        if name in absent(kind):
-            raise NotRegistered(f'{kind} "{name}" is not available: {absent(kind)[name]}')
         raise NotRegistered(
             f'unknown {kind} "{name}"{alternatives(name, names(kind), f"fgrl list {kind}", before="; ")}'
         )

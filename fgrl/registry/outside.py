@@ -8,7 +8,7 @@ import hashlib
 import linecache
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -33,8 +33,6 @@ INSTALLED = {"site-packages", "dist-packages"}
 _imported: dict[Path, str] = {}
 _code: dict[Path, str] = {}
 """The digest of the code of each imported file, as it was executed."""
-_used: dict[Path, set[Path]] = {}
-"""Files beside an imported file that it imported while it was executed."""
 _built_on: dict[Path, dict[Path, str]] = {}
 """The files that an imported file imports, directly or through one another, with the sha256 that they had when it was
 executed.
@@ -76,7 +74,7 @@ def import_file(path: Path) -> ModuleType:
     module.__file__ = str(file)
     module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importer(file)}
     sys.modules[name] = module
-    _running[file], _used[file] = module, set()
+    _running[file] = module
     try:
         with shielded(nearby(file)):
             exec(compile(source, str(file), "exec", dont_inherit=True), module.__dict__)
@@ -99,11 +97,7 @@ def _importer(file: Path) -> Callable[..., Any]:
 
     def import_beside(name: str, namespace: Any = None, local: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         beside = _beside(file, name) if level == 0 else None
-        if beside is None:
-            return builtins.__import__(name, namespace, local, fromlist, level)
-        if file in _running:
-            _used[file].add(beside)
-        return import_file(beside)
+        return import_file(beside) if beside else builtins.__import__(name, namespace, local, fromlist, level)
 
     return import_beside
 
@@ -128,7 +122,7 @@ def used_by(file: Path) -> set[Path]:
     while waiting:
         user = waiting.pop()
         written = {beside for name in imports_in(user) if (beside := _beside(user, name)) is not None}
-        more = (written | _used.get(user, set())) - used - {file}
+        more = written - used - {file}
         used |= more
         waiting += more
     return used
@@ -193,20 +187,15 @@ def is_defined_outside(cls: type) -> bool:
     root, _, _ = cls.__module__.partition(".")
     file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
     known = root in {*sys.stdlib_module_names, *_packages, "fgrl", PACKAGE} or set(Path(file).parts) & INSTALLED
-    return root == INTERACTIVE or (file.endswith(".py") and not known and not _is_from_a_distribution(root))
+    return root == INTERACTIVE or (file.endswith(".py") and not known and root not in distributions(state_of_path()))
 
 
-def _is_from_a_distribution(root: str) -> bool:
-    """Return True if a module or package was installed into the folder where it lies (`pip install --target`)."""
-    module = sys.modules.get(root)
-    places = map(Path, getattr(module, "__path__", None) or [getattr(module, "__file__", None) or ""])
-    return any(place.name in _installed_in(str(place.parent)) for place in places)
-
-
-@lru_cache
-def _installed_in(folder: str) -> frozenset[str]:
-    """Files and folders that distributions brought into a folder."""
-    return frozenset(file.parts[0] for each in metadata.distributions(path=[folder]) for file in each.files or ())
+@lru_cache(maxsize=1)
+def distributions(_folders: tuple[tuple[str, int | None], ...]) -> Mapping[str, list[str]]:
+    """Return the distributions that each top-level module came with, also those in a folder of their own (`pip install
+    --target`). To list the files of all packages takes a second: it is done again only when `state_of_path` changes.
+    """
+    return metadata.packages_distributions()
 
 
 def digests(classes: Iterable[type]) -> dict[str, str]:

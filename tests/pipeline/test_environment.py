@@ -9,7 +9,6 @@ from unittest import mock
 
 import pytest
 
-from fgrl.experiments.pipeline import environment as environment_module
 from fgrl.experiments.pipeline.environment import environment, versions_of_imports
 from fgrl.registry import outside
 
@@ -61,7 +60,7 @@ def test_a_package_that_is_installed_or_replaced_between_two_runs_is_seen(
 def test_the_files_of_all_packages_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = mock.Mock(wraps=metadata.packages_distributions)
     monkeypatch.setattr(metadata, "packages_distributions", listed)
-    environment_module._distributions.cache_clear()
+    outside.distributions.cache_clear()
     assert (
         versions_of_imports(["yaml", "not_installed"])
         == versions_of_imports(["yaml"])

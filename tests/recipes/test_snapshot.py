@@ -115,7 +115,7 @@ def defaults() -> Defaults:
     know_components()
     found = {}
     for kind, names in json.loads((ROOT / "fgrl" / "components" / "index.json").read_text(encoding="utf-8")).items():
-        for name in sorted(set(names) - set(registry.absent(kind))):
+        for name in sorted(names):
             about = registry.describe(kind, name)
             found[f"{kind} {name}"] = {"version": about["version"], "defaults": dict(fields_with_default(about))}
     return found

@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -43,16 +43,9 @@ def versions_of_imports(modules: Iterable[str]) -> dict[str, str]:
         try:
             versions[module] = metadata.version(module)
         except metadata.PackageNotFoundError:  # the package has another name than its module
-            versions |= {
-                name: metadata.version(name) for name in _distributions(outside.state_of_path()).get(module, [])
-            }
+            packages = outside.distributions(outside.state_of_path()).get(module, [])
+            versions |= {name: metadata.version(name) for name in packages}
     return versions
-
-
-@functools.lru_cache(maxsize=1)
-def _distributions(_folders: tuple[tuple[str, int | None], ...]) -> Mapping[str, list[str]]:
-    """Return the installed packages by their modules. That reads the list of files of every installed package, which takes up to a second."""
-    return metadata.packages_distributions()
 
 
 def commit(folder: Path) -> dict[str, Any] | None:

@@ -11,10 +11,8 @@ from pydantic import ValidationError
 from rule_cases import rule_of
 from rule_examples import EXAMPLES
 from scratch_registry import scratch
-from typer.testing import CliRunner
 
 from fgrl.base.errors import Unavailable
-from fgrl.cli import app
 from fgrl.components.readers.instructions import IFEval
 from fgrl.data.row import BadRow
 from fgrl.data.rubrics.instruction_ids import spec
@@ -23,9 +21,7 @@ from fgrl.kinds import Verifier
 from fgrl.registry import (
     NotRegistered,
     Problems,
-    absent,
     build,
-    declare_absent,
     dump,
     get,
     name_of,
@@ -84,21 +80,13 @@ def test_what_the_official_checker_would_draw_at_random_is_refused(name: str, kw
         rule_of(name, kwargs)
 
 
-def test_a_rule_that_is_not_here_says_why() -> None:
-    with pytest.raises(Problems, match=r'"words:start_verb" is not available: .*tagger'):
+def test_a_rule_that_is_not_here_is_unknown_until_it_is_ones_own() -> None:
+    with pytest.raises(Problems, match='unknown verifier "words:start_verb"'):
         rule_of("words:start_verb")
-    with pytest.raises(NotRegistered, match="not available"):
+    with pytest.raises(NotRegistered, match='unknown verifier "words:start_verb"'):
         get("verifier", "words:start_verb")
     with pytest.raises(Problems, match="did you mean"):
         rule_of("keywords:existance")
-    result = CliRunner().invoke(app, ["list", "verifier"])
-    assert result.exception is None
-    listed = result.output
-    assert "words:start_verb" in listed
-    assert "not available: IFBench decides with" in listed
-
-
-def test_a_rule_of_ones_own_may_take_the_place_of_a_missing_one() -> None:
     with scratch():
 
         @register("words:start_verb")
@@ -106,10 +94,6 @@ def test_a_rule_of_ones_own_may_take_the_place_of_a_missing_one() -> None:
             """One's own."""
 
         assert rule_of("words:start_verb")
-        assert absent("verifier") == {}
-        with pytest.raises(ValueError, match="is registered"):
-            declare_absent("verifier", "words:start_verb", "no")
-    assert "words:start_verb" in absent("verifier")
 
 
 @pytest.mark.parametrize(
@@ -151,9 +135,7 @@ def test_the_page_on_verifiers_is_about_these_rules() -> None:
         found[1]: [cell.strip() for cell in found[2].split("|")]
         for found in re.finditer(r"^\| `(\S+:\S+)` \|(.*)\|$", page, re.MULTILINE)
     }
-    assert set(rows) == {
-        name for name in names("verifier") if name not in ("all_of", "code:checker", "code:tests")
-    } | set(absent("verifier"))
+    assert set(rows) == {name for name in names("verifier") if name not in ("all_of", "code:checker", "code:tests")}
     keeps: dict[str, set[str]] = {}
     about: dict[str, set[str]] = {}
     for name, kwargs, good, bad in EXAMPLES:
@@ -162,12 +144,12 @@ def test_the_page_on_verifiers_is_about_these_rules() -> None:
         found = keeps.setdefault(name, set())
         found |= {"breaks"} if any(map(rule.violations, bad)) else set()
         found |= {"keeps"} if any(map(rule.evidence, good)) else set()
-    for name in set(rows) - set(absent("verifier")):
+    for name in rows:
         parameters, said, spans, _ = rows[name]
         assert set(re.findall(r"`(\w+)`", parameters)) == set(get("verifier", name).model_fields), name
         assert set(said.split(" or ")) == about[name], name
         assert set(spans.split(" and ")) - {"no"} == keeps[name], name
     notes = re.search(r"\| word \| difference.*?\n\n", page, re.DOTALL)
     known = set(re.findall(r"^\| ([a-z ]+) \|", notes.group(), re.MULTILINE)) if notes else set()
-    used = {word for name in rows if name not in absent("verifier") for word in rows[name][3].split(", ") if word}
+    used = {word for name in rows for word in rows[name][3].split(", ") if word}
     assert used == known - {"word"}

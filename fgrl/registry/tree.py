@@ -288,8 +288,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
     said = problem.replace(r"character '\t'", "a tab").replace(
         "mapping values are", "a colon with a space behind it is"
     )
-    inside = error.context_mark if re.search("flow (mapping|sequence)|quoted", context) else None
-    opened = _open_quote(text.content, mark) or inside
+    opened = error.context_mark if "quoted" in context else _left_open(text.content, mark)
     if opened is not None and opened.line < mark.line:
         sign = text.content[opened.index]
         hint = f"noticed at line {mark.line + 1}, column {mark.column + 1}: {said}"
@@ -305,16 +304,21 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
     return Problem((), f"not YAML: {said}", hint, text.place(line, column))
 
 
-def _open_quote(content: str, noticed: Any) -> Any:
-    """Return the mark of a quote that the next quote closed lines below, where this was noticed."""
-    opened = None
+def _left_open(content: str, noticed: Any) -> Any:
+    """Return the mark of a bracket that is still open where this was noticed, or of a quote that the next one closed."""
+    opened: list[Any] = []
+    quoted = None
     with suppress(yaml.YAMLError):
         for token in yaml.scan(content, Loader=_PlainLoader):
             if token.start_mark.index >= noticed.index:
                 break
-            if isinstance(token, yaml.ScalarToken) and token.style in _MARKS and token.end_mark.line == noticed.line:
-                opened = token.start_mark if token.start_mark.line < noticed.line else None
-    return opened
+            if isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken):
+                opened.append(token.start_mark)
+            elif isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken):
+                opened = opened[:-1]
+            elif isinstance(token, yaml.ScalarToken) and token.style in _MARKS:
+                quoted = token.start_mark if token.start_mark.line < token.end_mark.line == noticed.line else None
+    return quoted or (opened[-1] if opened else None)
 
 
 _STRANGE = re.compile("[\u00a0\u2000-\u200b\u202f\u205f\u3000\ufeff]")

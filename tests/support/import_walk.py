@@ -25,7 +25,7 @@ that is named with a part of it has more than one floor."""
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
 MODULE_NAME = re.compile(r"fgrl(\.[A-Za-z_]\w*)+")
-REGISTERS = ("register", "declare_absent")
+REGISTERS = ("register",)
 
 
 def module_of(file: Path, root: Path = ROOT) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import reduce
 from typing import Any, get_args
 
 from fgrl.base import foreign, native
@@ -49,10 +50,16 @@ def merge(below: Tree, above: Tree) -> Tree:
         return replace(above, dropped=True)
     if not isinstance(above.value, dict):
         return above
+    commanded = above.place.rank >= COMMAND_LINE  # what is not set is where it was
+    place = below.place if commanded else above.place
+    if isinstance(below.value, list) and commanded:
+        return Tree(_changed(below.value, above.value), place)
+    if commanded and isinstance(below.value, int | float):
+        raise _Refused(f"{described(below.value)} has no keys to set", None)
     if isinstance(below.value, str) and not above.value:
         return below
     if isinstance(below.value, str) and "name" not in above.value:
-        return Tree({BARE: below, **_marked(above).children}, above.place)
+        return Tree({BARE: below, **_marked(above).children}, place)
     if not isinstance(below.value, dict) or _renamed(below.value, above.value):
         return _marked(above)
     entries = dict(below.value)
@@ -60,7 +67,17 @@ def merge(below: Tree, above: Tree) -> Tree:
         entries[key] = merge(entries[key], inner) if key in entries else _marked(inner)
     if BARE in entries and "name" in above.value:
         del entries[BARE]
-    return Tree(entries, above.place)
+    return Tree(entries, place)
+
+
+def _changed(items: list[Tree], changes: dict[str, Tree]) -> list[Tree]:
+    """Return a list with other items at some of its numbers."""
+    changed = list(items)
+    for key, inner in changes.items():
+        if not key.isdigit() or int(key) >= len(items):
+            raise _Refused(f'a list of {len(items)} has no item "{key}"', None)
+        changed[int(key)] = merge(items[int(key)], inner)
+    return changed
 
 
 def _renamed(below: dict[str, Tree], above: dict[str, Tree]) -> bool:
@@ -91,14 +108,14 @@ def override(recipe: Tree, arguments: list[str]) -> tuple[Tree, list[Problem]]:
     for path, value in changes:
         try:
             _check_place(recipe, path, value)
-            recipe = _lay(recipe, path, value, path)
+            recipe = merge(recipe, reduce(lambda inner, key: Tree({str(key): inner}, value.place), path[::-1], value))
         except _Refused as refused:
-            problems.append(Problem(*refused.args))
+            problems.append(Problem(path, *refused.args, value.place))
     return recipe, problems
 
 
 class _Refused(Exception):
-    """An override that cannot be laid over the recipe: path, message, hint, place."""
+    """An override that cannot be laid over the recipe: message and hint."""
 
 
 def _parse(argument: str, rank: int) -> tuple[Key, Tree] | list[Problem]:
@@ -120,22 +137,22 @@ def _parse(argument: str, rank: int) -> tuple[Key, Tree] | list[Problem]:
 
 def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
     """Refuse an override of something that the recipe does not have, where that can be known without the components."""
-    top, place = str(path[0]), value.place
+    top = str(path[0])
     if top in ("extends", "imports"):
-        raise _Refused(path, f"{top} cannot be set on the command line", "write a recipe that extends this one", place)
+        raise _Refused(f"{top} cannot be set on the command line", "write a recipe that extends this one")
     if top == "rows":
         message = "rows cannot be set on the command line"
-        raise _Refused(path, message, "run the row with FILE::ROW, and set its values directly: stages.x.y=...", place)
+        raise _Refused(message, "run the row with FILE::ROW, and set its values directly: stages.x.y=...")
     if top not in TOP:
-        wanted = place.text.partition("=")[2]
+        wanted = value.place.text.partition("=")[2]
         others = alternatives(top, ["vars", "seed", "dtype", "stages", "about"])
         whole = f"vars.{top}" if path[0] in _entries(recipe, "vars") else _in_a_stage(recipe, path)
-        raise _Refused(path, f'unknown key "{top}"', f'did you mean "{whole}={wanted}"?' if whole else others, place)
+        raise _Refused(f'unknown key "{top}"', f'did you mean "{whole}={wanted}"?' if whole else others)
     below, rest = recipe.at(path)
     if value.value == {} and not rest and (below.children or isinstance(below.value, str)):
-        raise _Refused(path, "an empty mapping changes nothing here", "null removes what is there", place)
+        raise _Refused("an empty mapping changes nothing here", "null removes what is there")
     if len(path) == 1 and top in ("vars", "stages") and value.value is not None and not isinstance(value.value, dict):
-        raise _Refused(path, f"wants a mapping, got {described(value.plain())}", f"to set one: {top}.name=...", place)
+        raise _Refused(f"wants a mapping, got {described(value.plain())}", f"to set one: {top}.name=...")
     if len(path) > 1 and top in ("vars", "stages"):
         known, second = list(_entries(recipe, top)), str(path[1])
         adds = top == "stages" and len(path) == 2 and "name" in value.children
@@ -143,7 +160,7 @@ def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
             what = "stage" if top == "stages" else "variable"
             near = nearest(second, known)
             hint = alternatives(second, known) if near or known else None
-            raise _Refused(path, f'the recipe has no {what} "{second}"', hint, place)
+            raise _Refused(f'the recipe has no {what} "{second}"', hint)
 
 
 def _in_a_stage(recipe: Tree, path: Key) -> str | None:
@@ -163,29 +180,3 @@ def _in_a_stage(recipe: Tree, path: Key) -> str | None:
 def _entries(recipe: Tree, key: str) -> dict[str, Tree]:
     inner = recipe.get(key)
     return inner.children if inner is not None else {}
-
-
-def _lay(tree: Tree | None, path: Key, value: Tree, whole: Key) -> Tree:
-    """Return the tree with `value` merged in at `path`."""
-    if not path:
-        return merge(tree, value) if tree is not None else _marked(value)
-    part, rest, place = str(path[0]), path[1:], value.place
-    at = whole[: len(whole) - len(path)]
-    if tree is None or tree.value is None:
-        return Tree({part: _lay(None, rest, value, whole)}, place)
-    if isinstance(tree.value, list):
-        if not part.isdigit() or int(part) >= len(tree.value):
-            count = len(tree.value)
-            raise _Refused(at, f'is a list of {count}; wants a number below {count}, got "{part}"', None, place)
-        items = list(tree.value)
-        items[int(part)] = _lay(items[int(part)], rest, value, whole)
-        return replace(tree, value=items)
-    if isinstance(tree.value, str):
-        if not rest and part == "name":
-            return Tree({part: value}, place)
-        return Tree({BARE: tree, part: _lay(None, rest, value, whole)}, tree.place)
-    if not isinstance(tree.value, dict):
-        raise _Refused(at, f"is {described(tree.value)}, which has no keys to set", None, place)
-    if not rest and part == "name" and _renamed(tree.value, {"name": value}):
-        return Tree({"name": value}, tree.place)
-    return replace(tree, value={**tree.value, part: _lay(tree.value.get(part), rest, value, whole)})

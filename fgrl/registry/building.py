@@ -202,7 +202,8 @@ def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
         near = nearest(given.name, files.names_in(target.parent))
         hint = f'did you mean "{given.with_name(near)}{rest}"?' if near else None
         where = explaining.nearby(target)
-        return context.wrong(path, f"no such file: {where}", hint or "a path is relative to the recipe that names it")
+        hint = hint or "a path is relative to the recipe that names it"
+        return context.problem(path, f"no such file: {where}", hint, written=True)
     if not (files.is_folder(target) if wanted == "folder" else files.is_file(target)):
         what = "a folder" if files.is_folder(target) else "a file" if files.is_file(target) else "a device or a pipe"
         return context.problem(path, f"wants a {wanted}, and {shown(node)} is {what}")
@@ -233,7 +234,7 @@ def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context
     hint = f'did you mean "{_beside(node, near)}"?' if near else None
     if names_folder(node):
         also = "a folder is relative to the recipe that names it; a hub id looks like owner/name"
-        return context.wrong(path, f"no such folder: {node}", hint or also)
+        return context.problem(path, f"no such folder: {node}", hint or also, written=True)
     if files.is_folder(given):
         message = f"there is no folder {node} beside the recipe, but the current directory has one"
         return context.problem(path, message, f"write {Path(os.path.relpath(given, folder)).as_posix()}")

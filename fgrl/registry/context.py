@@ -51,14 +51,9 @@ class Context:
     notes: list[Problem] = field(default_factory=list)
     """Remarks on values that are valid, but perhaps not intended."""
 
-    def problem(self, path: Key, message: str, hint: str | None = None) -> Any:
-        """Note a problem. Returns `FAILED`, for the value that has it."""
-        self.problems.append(Problem(path, message, hint or None))
-        return FAILED
-
-    def wrong(self, path: Key, message: str, hint: str | None = None) -> Any:
-        """Note a value that is wrong in every place. Returns `FAILED`."""
-        self.problems.append(Problem(path, message, hint or None, written=True))
+    def problem(self, path: Key, message: str, hint: str | None = None, *, written: bool = False) -> Any:
+        """Note a problem; `written`: the value is wrong in every place. Returns `FAILED`, for the value that has it."""
+        self.problems.append(Problem(path, message, hint or None, written=written))
         return FAILED
 
     def note(self, path: Key, message: str, hint: str | None = None) -> None:

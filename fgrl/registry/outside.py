@@ -293,13 +293,8 @@ def load_entry_points() -> None:
 
 @lru_cache(maxsize=1)
 def _entry_points(_folders: tuple[tuple[str, int | None], ...]) -> tuple[metadata.EntryPoint, ...]:
-    """Return the entry points of the installed packages. To parse those of all packages takes longer than to look
-    whether one names the group; they are read again when the folders that packages are imported from change.
-    """
-    texts = (package.read_text("entry_points.txt") or "" for package in metadata.distributions())
-    if any("[fgrl.components]" in text for text in texts):
-        return tuple(metadata.entry_points(group="fgrl.components"))
-    return ()
+    """Return the entry points of the installed packages, read again when `state_of_path` changes."""
+    return tuple(metadata.entry_points(group="fgrl.components"))
 
 
 def state_of_path() -> tuple[tuple[str, int | None], ...]:

@@ -60,8 +60,9 @@ class Tree:
         return self.value if isinstance(self.value, dict) else {}
 
     def get(self, part: str | int) -> Tree | None:
-        if isinstance(self.value, dict) and isinstance(part, str):
-            return self.value.get(part)
+        """Return the entry of a key, which may be a number, or the item of a number."""
+        if isinstance(self.value, dict):
+            return self.value.get(str(part))
         if isinstance(self.value, list) and isinstance(part, int) and 0 <= part < len(self.value):
             return self.value[part]
         return None

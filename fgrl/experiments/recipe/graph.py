@@ -43,29 +43,21 @@ def check(
     return fitting, problems
 
 
-def circles(graph: Graph, refs: Sequence[PlacedRef]) -> list[Problem]:
-    """One problem for each circle of stages, at the reference of its first stage."""
-    problems: list[Problem] = []
-    remaining: dict[str, list[str]] = dict(graph)
-    while (circle := _circle(remaining)) is not None:
-        turn = circle.index(min(circle, key=list(graph).index))
-        circle = [*circle[turn:], *circle[:turn]]
-        around = [*circle, circle[0]]
-        place = next(ref.path for ref in refs if ref.path[1] == around[0] and ref.ref.stage == around[1])
-        names = " -> ".join(around)
-        message = f"stages need each other in a circle: {names}" if len(circle) > 1 else "refers to the stage itself"
-        problems.append(Problem(place, message, "name another stage, a folder or a hub id"))
-        remaining = {stage: [] if stage in circle else needs for stage, needs in remaining.items()}
-    return problems
-
-
-def _circle(graph: Graph) -> list[str] | None:
-    """Stages of which each needs the next, and the last the first; None when there are none."""
+def circle(graph: Graph, refs: Sequence[PlacedRef]) -> list[Problem]:
+    """Return the problem of stages that need each other in a circle, at a reference of the one that the recipe has first;
+    empty where none do.
+    """
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        return list(reversed(error.args[1][1:]))
-    return None
+        around = error.args[1][:0:-1]
+        turn = around.index(min(around, key=list(graph).index))
+        around = [*around[turn:], *around[: turn + 1]]
+        place = next(ref.path for ref in refs if ref.path[1] == around[0] and ref.ref.stage == around[1])
+        names = " -> ".join(around)
+        message = f"stages need each other in a circle: {names}" if len(around) > 2 else "refers to the stage itself"
+        return [Problem(place, message, "name another stage, a folder or a hub id")]
+    return []
 
 
 def order(graph: Graph) -> list[str]:

@@ -53,12 +53,9 @@ def _part(part: str | int) -> str | int:
 
 
 def find(recipe: Tree, path: Key) -> Tree | None:
-    """Return the tree at a path, also when numbers in it are keys of mappings."""
-    tree: Tree | None = recipe
-    for part in path:
-        inner = None if tree is None else _child(tree, part)
-        tree = None if inner is None else inner[1]
-    return tree
+    """Return the tree at a path."""
+    tree, rest = recipe.at(path)
+    return None if rest else tree
 
 
 def origin(recipe: Tree, path: Key) -> Tree:
@@ -195,12 +192,13 @@ class _Resolver:
     def _found(self, wanted: Key, user: Key) -> Any:
         tree, path = self.recipe, cast(Key, ())
         for index, part in enumerate(wanted):
-            inner = _child(tree, part)
+            inner = tree.get(part)
             if inner is None:
                 if not isinstance(tree.value, str) or "${" not in tree.value:
                     raise self._unknown(wanted, tree, index)
                 return self._inside(self.value(path, tree), wanted, index)
-            tree, path = inner[1], (*path, inner[0])
+            path = (*path, str(part) if isinstance(tree.value, dict) else part)
+            tree = inner
         if len(path) == 2 and path[0] == "stages" and len(user) > 2 and "name" in tree.children:
             hint = f"what the stage makes is ${{out:{path[1]}}}"
             raise _Refused(f"${{{dotted(wanted)}}} is a whole stage, which has no place inside another", hint)
@@ -233,11 +231,6 @@ class _Resolver:
         guess = nearest(name, inside)
         hint = alternatives(guess and f"{prefix}.{guess}", [f"{prefix}.{key}" for key in inside])
         return _Refused(message, hint or f"{prefix} is {shown(tree.plain())}, there is nothing inside")
-
-
-def _child(tree: Tree, part: str | int) -> tuple[str | int, Tree] | None:
-    """Return a value inside another with its key, also when a number is the key of a mapping."""
-    return next(((key, inner) for key in (part, str(part)) if (inner := tree.get(key)) is not None), None)
 
 
 def _keys(tree: Tree | None) -> list[str]:

@@ -283,9 +283,9 @@ class _Reading:
         needs: graph.Graph = {
             name: list(dict.fromkeys(ref.ref.stage for ref in refs if ref.path[1] == name)) for name in built
         }
-        circles = graph.circles(needs, refs)
-        self.problems += circles
-        stages = {} if circles else {name: built[name] for name in graph.order(needs)}
+        circle = graph.circle(needs, refs)
+        self.problems += circle
+        stages = {} if circle else {name: built[name] for name in graph.order(needs)}
         if not self.problems:
             for name, stage in stages.items():
                 for path, message in stage.misfits(stages):

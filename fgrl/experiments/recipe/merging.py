@@ -110,7 +110,8 @@ def override(recipe: Tree, arguments: list[str]) -> tuple[Tree, list[Problem]]:
             _check_place(recipe, path, value)
             recipe = merge(recipe, reduce(lambda inner, key: Tree({str(key): inner}, value.place), path[::-1], value))
         except _Refused as refused:
-            problems.append(Problem(path, *refused.args, value.place))
+            message, hint = refused.args
+            problems.append(Problem(path, message, hint, value.place))
     return recipe, problems
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fgrl import registry
 from fgrl.experiments.recipe.files import Address, read
@@ -45,37 +45,34 @@ def keys_below(address: Path | str, path: Key) -> dict[str, Settable]:
             "vars": Settable("Values for ${vars.name}.", has_keys=True),
         }
     if path[0] == "vars":
-        return dict.fromkeys(_children(tree, path), Settable())
+        inner, rest = tree.at(path)
+        return {} if rest else dict.fromkeys(inner.children, Settable())
     if path[0] != "stages":
         return {}
     if len(path) == 1:
         stages = _entries(tree.get("stages"))
         return {name: Settable(f"stage {_name_of(stage)}", has_keys=True) for name, stage in stages.items()}
     know_components()
-    return _keys(Stage, tree.get("stages"), [str(part) for part in path[1:]])
+    return _keys(tree.get("stages"), path[1:])
 
 
-def _keys(annotation: Any, tree: Tree | None, path: list[str]) -> dict[str, Settable]:
-    """Return the keys below `annotation`, which describes the items of `tree`."""
-    part, *rest = path
-    inner = None if tree is None else tree.get(int(part) if part.isdigit() else part)
-    cls = _class(annotation, inner)
-    if cls is None:
-        item = inside(annotation)
-        if item is None:
+def _keys(node: Tree | None, path: Key) -> dict[str, Settable]:
+    """Return the keys below a path into the stages of a recipe."""
+    annotation, value = cast(Any, Mapping[str, Stage]), cast(Any, None)
+    for part in path:
+        cls = _class(annotation, node, value)
+        node = None if node is None else node.get(int(part) if str(part).isdigit() else part)
+        if cls is None:
+            annotation, value = inside(annotation) or Any, None
+        elif (field := cls.model_fields.get(str(part))) is not None:
+            annotation = full(field)
+            value = getattr(value, str(part)) if isinstance(value, cls) else default(field)
+        else:
             return {}
-        entries = dict.fromkeys(_entries(inner), Settable(has_keys=_has_keys(item)))
-        return _keys(item, inner, rest) if rest else entries
-    if not rest:
+    cls = _class(annotation, node, value)
+    if cls is not None:
         return _fields(cls)
-    field = cls.model_fields.get(rest[0])
-    if field is None:
-        return {}
-    if inner is None or inner.get(rest[0]) is None:
-        value = None if field.is_required() else default(field)
-        if isinstance(value, Settings):
-            return _below_default(value, rest)
-    return _keys(full(field), inner, rest)
+    return dict.fromkeys(_entries(node), Settable(has_keys=_has_keys(inside(annotation) or Any)))
 
 
 def _fields(cls: type[Settings]) -> dict[str, Settable]:
@@ -90,20 +87,12 @@ def _has_keys(annotation: Any) -> bool:
     return any(is_settings(option) or value_type(option) is not None for option, _ in members(annotation))
 
 
-def _below_default(value: Settings, path: list[str]) -> dict[str, Settable]:
-    """Return the keys below a field that the recipe leaves at its default: path[0] is the field's name."""
-    for part in path[1:]:
-        inner = getattr(value, part, None)
-        if not isinstance(inner, Settings):
-            return {}
-        value = inner
-    return _fields(type(value))
-
-
-def _class(annotation: Any, tree: Tree | None) -> type[Settings] | None:
-    """Return the class of the settings that a value of the recipe becomes; None where it becomes none, or none is
-    named.
+def _class(annotation: Any, tree: Tree | None, value: Any) -> type[Settings] | None:
+    """Return the class of the settings that a value of the recipe becomes, or that its default `value` has; None where it
+    becomes none, or none is named.
     """
+    if tree is None and isinstance(value, Settings):
+        return type(value)
     for option, _ in members(annotation):
         if is_component(option):
             kind, name = registry.kind_of(option), _name_of(tree)
@@ -123,8 +112,3 @@ def _name_of(tree: Tree | None) -> str:
 
 def _entries(tree: Tree | None) -> dict[str, Tree]:
     return {} if tree is None else {name: inner for name, inner in tree.children.items() if not inner.dropped}
-
-
-def _children(tree: Tree, path: Key) -> Iterable[str]:
-    inner, rest = tree.at(path)
-    return () if rest else inner.children

@@ -33,6 +33,8 @@ INSTALLED = {"site-packages", "dist-packages"}
 _imported: dict[Path, str] = {}
 _code: dict[Path, str] = {}
 """The digest of the code of each imported file, as it was executed."""
+_used: dict[Path, set[Path]] = {}
+"""Files beside an imported file that it imported while it was executed, also those that were removed since."""
 _built_on: dict[Path, dict[Path, str]] = {}
 """The files that an imported file imports, directly or through one another, with the sha256 that they had when it was
 executed.
@@ -74,7 +76,7 @@ def import_file(path: Path) -> ModuleType:
     module.__file__ = str(file)
     module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importer(file)}
     sys.modules[name] = module
-    _running[file] = module
+    _running[file], _used[file] = module, set()
     try:
         with shielded(nearby(file)):
             exec(compile(source, str(file), "exec", dont_inherit=True), module.__dict__)
@@ -97,7 +99,11 @@ def _importer(file: Path) -> Callable[..., Any]:
 
     def import_beside(name: str, namespace: Any = None, local: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         beside = _beside(file, name) if level == 0 else None
-        return import_file(beside) if beside else builtins.__import__(name, namespace, local, fromlist, level)
+        if beside is None:
+            return builtins.__import__(name, namespace, local, fromlist, level)
+        if file in _running:
+            _used[file].add(beside)
+        return import_file(beside)
 
     return import_beside
 
@@ -122,7 +128,7 @@ def used_by(file: Path) -> set[Path]:
     while waiting:
         user = waiting.pop()
         written = {beside for name in imports_in(user) if (beside := _beside(user, name)) is not None}
-        more = written - used - {file}
+        more = (written | _used.get(user, set())) - used - {file}
         used |= more
         waiting += more
     return used

@@ -122,6 +122,16 @@ class LentPolicy:
         return Policy(self, rollout)
 
 
+class Borrowed:
+    """A lent model. It has what the model has; each access asks first whether it is still lent."""
+
+    def __init__(self, lent: LentPolicy) -> None:
+        self._lent = lent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lent.lent_model(), name)
+
+
 class Policy:
     """The model that drew the responses of a rollout, in evaluation mode."""
 
@@ -129,12 +139,16 @@ class Policy:
         self._lent, self._rollout = lent, rollout
 
     @property
-    def model(self) -> LanguageModel:
-        """The model: no gradient goes to its parameters, and none stays on them. Ask for it each time: one that is kept
-        changes while the policy is trained.
+    def model(self) -> Borrowed:
+        """The `fgrl.models.LanguageModel`: no gradient goes to its parameters, and none stays on them.
 
-        Raises `PolicyNotLent` once these responses are scored.
+        A component that keeps it gets `PolicyNotLent` where it uses it for other responses.
         """
+        self._lent.lent_model()
+        return Borrowed(self._lent)
+
+    @property
+    def _model(self) -> LanguageModel:
         return self._lent.lent_model()
 
     @property
@@ -153,7 +167,7 @@ class Policy:
 
     @property
     def tokenizer(self) -> Any:
-        return self.model.tokenizer
+        return self._model.tokenizer
 
     @property
     def temperature(self) -> float:
@@ -170,7 +184,7 @@ class Policy:
         `tokens.no_end` says so, without the end tokens; 0 outside the mask. only: bool [B,T], the tokens that are
         wanted, such as those of an answer: the others get 0, and do not go through the output layer. None: all.
         """
-        began, model = time.perf_counter(), self.model
+        began, model = time.perf_counter(), self._model
 
         def compute(part: Tokens, *wanted: Tensor) -> dict[str, Tensor]:
             scores = model.score_states(
@@ -197,7 +211,7 @@ class Policy:
         """
         began = time.perf_counter()
         with torch.no_grad():
-            states = self.model.states(tokens)
+            states = self._model.states(tokens)
         self._count(tokens, began)
         return states
 
@@ -205,7 +219,7 @@ class Policy:
         """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for your own passes, until all
         rows have come once. Rows are on the model's device, and trimmed to the longest of them.
         """
-        return micro_batches(tokens, self._lent.micro_batch_size, self.model.device, shared=False, columns=columns)
+        return micro_batches(tokens, self._lent.micro_batch_size, self._model.device, shared=False, columns=columns)
 
     def input_gradient(
         self, tokens: Tokens, outcome: Callable[[Scores], Tensor], *, entropy: bool = False, only: Tensor | None = None
@@ -226,7 +240,7 @@ class Policy:
         """Return the embeddings [B,P+T,h] of prompts and responses, detached: call `requires_grad_()` for a gradient to
         them.
         """
-        return self.model.embed(tokens)
+        return self._model.embed(tokens)
 
     def score_embeddings(
         self, tokens: Tokens, embeddings: Tensor, *, entropy: bool = False, only: Tensor | None = None
@@ -238,8 +252,8 @@ class Policy:
         """
         began = time.perf_counter()
         with torch.enable_grad():
-            states = self.model.states(tokens, embeddings=embeddings)
-            scores = self.model.score_states(states, tokens, only=only, temperature=self.temperature, entropy=entropy)
+            states = self._model.states(tokens, embeddings=embeddings)
+            scores = self._model.score_states(states, tokens, only=only, temperature=self.temperature, entropy=entropy)
         self._count(tokens, began, gradient=True)
         return scores
 
@@ -251,8 +265,8 @@ class Policy:
 
     def _since(self, began: float) -> float:
         """Seconds since then, with the work that was handed to a GPU."""
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
+        if self._model.device.type == "cuda":
+            torch.cuda.synchronize(self._model.device)
         return time.perf_counter() - began
 
     # -- continuations -------------------------------------------------------------------------------------------------
@@ -327,7 +341,7 @@ class Policy:
         return self._responses_to(rows, responses, min_new_tokens=0)
 
     def _responses_to(self, rows: Sequence[int], responses: Sequence[Sequence[int]], min_new_tokens: int) -> Rollout:
-        whole, model = self._rollout, self.model
+        whole, model = self._rollout, self._model
         read = [given(model, self._read(row, 0), ids) for row, ids in zip(rows, responses, strict=True)]
         return as_rollout(
             model, read, pad_responses(model, read, min_new_tokens), frozenset({"offsets"}), group=torch.arange(len(rows)),

@@ -302,6 +302,19 @@ def test_a_policy_is_lent_for_the_responses_at_hand_only(model: Any) -> None:
         _ = kept.model
 
 
+def test_a_kept_model_is_refused_too(model: Any) -> None:
+    policy = lent(model)
+    rollout = drawn(model, policy)
+    tokens = rollouts.select(rollout, slice(None))
+    with policy.lend():
+        kept = rollout.policy.model
+        assert torch.equal(kept.score(tokens).logp, model.score(tokens).logp)
+        assert kept.tokenizer is model.tokenizer
+    for use in (lambda: kept.pad_id, lambda: kept.score(tokens), lambda: kept.net):
+        with pytest.raises(PolicyNotLent, match="the policy policy was lent for responses that are scored already"):
+            use()
+
+
 def test_a_rollout_without_a_policy_says_how_to_get_one(model: Any) -> None:
     rollout = rollouts.collect(model, None, PROMPTS, SAMPLING, HF().open(model), frozenset({"old_logp"}))
     with pytest.raises(ValueError, match="the rollout has no policy; ask for it in `needs`"):

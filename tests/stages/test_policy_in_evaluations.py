@@ -29,7 +29,7 @@ from fgrl.kinds import Relevance, Reward
 from fgrl.registry import register
 from fgrl.types import Rewards
 
-KEPT, KEPT_MODELS, KEPT_METHODS = [], [], []
+KEPT, KEPT_MODELS = [], []
 
 
 @register("own_words")
@@ -37,7 +37,7 @@ class OwnWords(Reward):
     """How probable the policy finds each token of its own continuation from the second token on."""
 
     remembers: str = "nothing"
-    """Credit with the first policy that this file ever saw, with its model, or with a method of that."""
+    """Credit with the first policy that this file ever saw, or with its model."""
 
     def needs(self):
         return frozenset({"policy"})
@@ -45,14 +45,11 @@ class OwnWords(Reward):
     def score(self, rollout):
         KEPT.append(rollout.policy)
         KEPT_MODELS.append(rollout.policy.model)
-        KEPT_METHODS.append(rollout.policy.model.score)
         policy = KEPT[0] if self.remembers == "the policy" else rollout.policy
         rows = range(len(rollout.mask))
         whole = policy.completed([(row, 1) for row in rows], 1)
         if self.remembers == "the model":
             logp = KEPT_MODELS[0].score(whole).logp.sum(dim=1)
-        elif self.remembers == "a method":
-            logp = KEPT_METHODS[0](whole).logp.sum(dim=1)
         else:
             logp = policy.score(whole).logp.sum(dim=1)
         token = torch.where(rollout.mask, rollout.policy.score(rollout, entropy=True).entropy, 0.0)
@@ -129,7 +126,7 @@ def test_another_model_is_refused(
         again = ModelSpec(base=str(tiny_model_dir), dtype="bfloat16")
         stage = stage.model_copy(update={"models": {"sft": ModelSpec(base=str(tiny_model_dir)), "again": again}})
         # 1. a component that remembers the model of the answers before
-        for number, remembered in enumerate(("the policy", "the model", "a method")):
+        for number, remembered in enumerate(("the policy", "the model")):
             stage.rewards["own"].remembers = remembered
             with pytest.raises(PolicyNotLent, match="the policy sft was lent for responses that are scored already"):
                 stage.run(a_run(tmp_path / f"remembered-{number}"))

@@ -45,14 +45,17 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m pytest tests/docs -m docs
 
+# measurements that take hours: part of the evidence
+SLOW := benchmarks/starters.py benchmarks/strategies.py
+
 bench: $(VENV)/.dev
 	$(BIN)/fgrl run recipes/quickstart.yaml --quiet  # quickstart_curve.py draws it
-	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+	for file in $(filter-out $(SLOW),$(wildcard benchmarks/*.py)); do echo "$$file"; $(BIN)/python $$file || exit 1; done
 
 evidence: $(VENV)/.dev
 	$(BIN)/python -m pytest -m evidence --override-ini timeout=7200
 	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest tests/components tests/ops --override-ini timeout=7200
-	$(BIN)/python benchmarks/strategies.py
+	for file in $(SLOW); do $(BIN)/python $$file || exit 1; done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/credit/benchmark.py run --minutes 20
 
 credit-benchmark: $(VENV)/.dev

@@ -335,7 +335,7 @@ def test_ctrl_c_in_an_answer_stays_in_the_chat(model, monkeypatch, capsys):
 
 def test_ctrl_c_in_a_script_exits_with_130(runs, monkeypatch):
     def interrupted(self: Conversation, question: str, shown: Any = None) -> Any:
-        return conversation.Reply(DrawnResponse([], "length"), True, 0.0)
+        return conversation.Reply(DrawnResponse([], "length"), True)
 
     monkeypatch.setattr(Conversation, "ask", interrupted)
     assert chat(stage(runs, "policy"), input="Why?\n", runs=runs).exit_code == 130

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +26,6 @@ class Reply:
     """Not finished where the length limit or Ctrl-C ended it."""
     stopped: bool
     """Ctrl-C ended it."""
-    seconds: float
 
     @property
     def text(self) -> str:
@@ -88,7 +86,7 @@ class Conversation:
         drawn: list[int] = []
         printed = ""
         sampling = Sampling(max_new_tokens=self.max_tokens, max_prompt_tokens=len(asked), temperature=self.temperature)
-        began, stopped = time.monotonic(), False
+        stopped = False
         seed = seeds.of_turn(self.seed, len(self.turns) // 2)
         try:
             with self.engine.open(self.model) as drawer:
@@ -106,7 +104,7 @@ class Conversation:
             shown(text[len(printed) :])
         if self.remembers:
             self.turns += [Message(role="user", content=question), Message(role="assistant", content=text)]
-        return Reply(answer, stopped, time.monotonic() - began)
+        return Reply(answer, stopped)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def check_target(folder: Path, *, force: bool) -> None:
     `force`, and where no folder can be made.
     """
     try:
-        _check_target(folder, force=force)
+        exists, link, there = files.exists(folder), folder.is_symlink(), set(_names(folder))
         above = next(path for path in folder.absolute().parents if path.exists())
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".partial", dir=above):
             pass
@@ -80,24 +80,17 @@ def check_target(folder: Path, *, force: bool) -> None:
         raise disk_error(error) or UsageError(
             f"{str(folder)[:200]}: no folder can be made there ({reason}): name another one"
         ) from None
-
-
-def _check_target(folder: Path, *, force: bool) -> None:
-    if folder.is_symlink():
+    if link:
         raise UsageError(f"{folder} is a link: name the folder itself, {folder.resolve()}, or another one")
-    if not files.exists(folder):
-        return
-    if not folder.is_dir():
+    if exists and not folder.is_dir():
         raise UsageError(f"{folder} is a file: name a folder that does not exist yet")
-    if not any(folder.iterdir()):
-        return
-    if not (folder / MARKER).is_file():
+    if there and MARKER not in there:
         raise UsageError(
             f"{folder} is not empty, and it is not an earlier export (it has no {MARKER}): name a folder that does not exist yet"
         )
-    if not force:
+    if there and not force:
         raise UsageError(f"{folder} holds an earlier export: add --force to replace it, or name another folder")
-    if others := sorted(set(_names(folder)) - _written(folder / MARKER)):
+    if others := sorted(there - {MARKER, *map(str, read_json(folder / MARKER, []).get("files") or [])}):
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         raise UsageError(
             f"{folder} holds files that its export did not write, and --force would remove them: {', '.join(others[:3])}{more}; move "
@@ -108,18 +101,6 @@ def _check_target(folder: Path, *, force: bool) -> None:
 def _names(folder: Path) -> list[str]:
     """Return the files in a folder, and in the folders inside it."""
     return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()]
-
-
-def _written(marker: Path) -> set[str]:
-    """Return the files that an earlier export wrote; only the marker where it does not say."""
-    notes: list[str] = []
-    listed = read_json(marker, notes).get("files")
-    return {MARKER, *(map(str, listed) if isinstance(listed, list) else ())}
-
-
-def _check_base(base: str | None) -> None:
-    if base is not None and (HUB_ID.fullmatch(base) is None or names_folder(base)):
-        raise UsageError(f"--base {base}: wants the id of a model on the hub (OWNER/NAME), not a folder")
 
 
 def export(
@@ -134,54 +115,38 @@ def export(
     `UsageError` for options that do not fit.
     """
     options, provenance = options or Options(), provenance or Provenance()
-    try:
-        return _export(model, folder, provenance, options, say)
-    except agreement.RoundedAway as lost:
-        if options.dtype is not None:
-            raise DataError(f"{lost}; nothing was written: leave --dtype out, or set it to float32") from None
-        say(f"{lost}: the weights are written in float32")
-        return _export(model, folder, provenance, replace(options, dtype="float32"), say)
-
-
-def _export(
-    model: Path, folder: Path, provenance: Provenance, options: Options, say: Callable[[str], None]
-) -> Exported:
-    _check_base(options.base)
+    if options.base is not None and (HUB_ID.fullmatch(options.base) is None or names_folder(options.base)):
+        raise UsageError(f"--base {options.base}: wants the id of a model on the hub (OWNER/NAME), not a folder")
     check_target(folder, force=options.force)
     saved = Source(str(model), local=True).saved_model()
-    head = str(saved["head"])
-    origin = lineage(model, provenance.chain)
-    base = base_model(origin.root, options.base)
-    why = _why_whole(saved, origin, options)
-    form: Literal["adapter", "weights"] = "adapter" if saved["adapter"] and why is None else "weights"
-    if form == "adapter" and options.dtype is not None:
+    head, origin = str(saved["head"]), lineage(model, provenance.chain)
+    base, why = base_model(origin.root, options.base), _why_whole(saved, origin, options)
+    alone = saved["adapter"] and why is None
+    if alone and options.dtype is not None:
         raise UsageError("--dtype sets the type of merged weights, but only the adapter is exported: add --merge")
-    dtype = "float32" if form == "adapter" else options.dtype or ("float32" if head != "lm" else str(saved["dtype"]))
     if why:
         say(f"merging the adapter into the weights: {why}")
 
     # 1. what the stage's model answers
-    answers = agreement.of_stage(model, head, with_base=dtype != "float32" and bool(saved["adapter"]))
+    answers = agreement.of_stage(model, head)
     folder.parent.mkdir(parents=True, exist_ok=True)
     for left in files.leftovers_of(folder):
         files.remove(left)
     with files.atomically(folder) as partial:
         partial.mkdir()
         # 2. weights, tokenizer, configuration
-        if form == "adapter":
-            loads = _write_adapter(model, partial, origin, options)
+        if alone:
+            dtype, loads = "float32", _write_adapter(model, partial, origin, options)
         else:
-            loads = _write_weights(model, partial, head, dtype, answers)
+            dtype, loads = _write_weights(model, partial, saved, options, answers, say)
         _without_paths(partial)
         # 3. what others read of it
         say("comparing what was written with the stage's model")
-        local_base = origin.below.name if form == "adapter" and origin.below.local else None
-        check = agreement.compare(
-            answers, partial, head, dtype, base=local_base, eos_ids=list(map(int, saved["eos_ids"]))
-        )
+        check = agreement.compare(answers, partial, head, origin.below)
         exported = Exported(
-            folder, form, head, dtype, why or "", loads, base, check, quantized=bool(saved["spec"].get("quantize"))
-        )
+            folder, "adapter" if alone else "weights", head, dtype, why or "", loads, base, check,
+            quantized=bool(saved["spec"].get("quantize")),
+        )  # fmt: skip
         # 4. where it comes from
         _describe(partial, exported, provenance, options, saved, model)
     return exported
@@ -233,24 +198,29 @@ def _write_adapter(model: Path, folder: Path, origin: Lineage, options: Options)
     return "AutoPeftModelForCausalLM" if lm else "AutoPeftModelForFeatureExtraction"
 
 
-def _write_weights(model: Path, folder: Path, head: str, dtype: str, answers: agreement.Answers) -> str:
-    """Whole weights: adapters are merged in float32, then everything is rounded once, which `answers` notes. Returns the
-    class that loads it.
+def _write_weights(
+    model: Path, folder: Path, saved: dict[str, Any], options: Options, answers: agreement.Answers, say: Callable[[str], None]
+) -> tuple[str, str]:  # fmt: skip
+    """Whole weights: adapters are merged in float32, then everything is rounded once, which `answers` notes. Returns
+    their type, and the class that loads them.
     """
+    head = str(saved["head"])
+    dtype = options.dtype or ("float32" if head != "lm" else str(saved["dtype"]))
     # `trainable` without a new adapter is what merges those that the model has
     loaded = models.load(ModelSpec(base=str(model), dtype="float32", quantize="none"), head=head, trainable=True)
-    agreement.round_merged(answers, loaded, getattr(torch, dtype))
-    tokenizer = loaded.tokenizer
+    if lost := agreement.round_merged(answers, loaded, dtype):
+        if options.dtype is not None:
+            raise DataError(f"{lost}; nothing was written: leave --dtype out, or set it to float32")
+        say(f"{lost}: the weights are written in float32")
+        return _write_weights(model, folder, saved, replace(options, dtype="float32"), answers, say)
+    tokenizer, net = loaded.tokenizer, loaded.transformer if head == "lm" else _classifier(loaded)
     if head == "lm":
-        net, loads = loaded.transformer, "AutoModelForCausalLM"
         net.generation_config = _generation_config(loaded)
-    else:
-        net, loads = _classifier(loaded)
-        if net.config.get_text_config().pad_token_id != tokenizer.pad_token_id:
-            tokenizer.pad_token = tokenizer.convert_ids_to_tokens(net.config.get_text_config().pad_token_id)
+    elif net.config.get_text_config().pad_token_id != tokenizer.pad_token_id:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(net.config.get_text_config().pad_token_id)
     write_weights(net.to(getattr(torch, dtype)), folder)
     tokenizer.save_pretrained(folder)
-    return loads
+    return dtype, agreement.CLASSES[head]
 
 
 def _generation_config(model: models.LanguageModel) -> transformers.GenerationConfig:
@@ -266,15 +236,14 @@ def _generation_config(model: models.LanguageModel) -> transformers.GenerationCo
     )
 
 
-def _classifier(model: models.LanguageModel) -> tuple[Any, str]:
+def _classifier(model: models.LanguageModel) -> Any:
     """Return transformers' model with the same head: one number per sequence, read at its last token, or one per token.
 
     Raises `UsageError` for an architecture without such a model.
     """
     import transformers
 
-    scalar = model.head == "scalar"
-    auto = transformers.AutoModelForSequenceClassification if scalar else transformers.AutoModelForTokenClassification
+    scalar, name = model.head == "scalar", agreement.CLASSES[model.head]
     trunk: Any = model.trunk
     config = copy.deepcopy(trunk.config)
     config.num_labels = 1
@@ -283,7 +252,7 @@ def _classifier(model: models.LanguageModel) -> tuple[Any, str]:
         config.problem_type = "regression"
     try:
         with torch.device("meta"):
-            net = auto.from_config(config, trust_remote_code=False)
+            net = getattr(transformers, name).from_config(config, trust_remote_code=False)
     except ValueError:  # no such class for this architecture
         net = None
     score = getattr(net, "score", None)
@@ -293,20 +262,16 @@ def _classifier(model: models.LanguageModel) -> tuple[Any, str]:
         or not hasattr(net, net.base_model_prefix)
     ):
         raise UsageError(
-            f"transformers has no {auto.__name__.removeprefix('AutoModelFor')} model of the architecture {config.model_type} whose head "
+            f"transformers has no {name.removeprefix('AutoModelFor')} model of the architecture {config.model_type} whose head "
             "is one linear layer, so the reward model cannot be exported with whole weights. An adapter on a model of the hub is "
             "exported without --merge, with its head beside it"
         )
     assert model.number is not None
-    weight, bias = model.number.weight, model.number.bias
-    layer = torch.nn.Linear(weight.shape[0], 1, bias=bias is not None)
-    with torch.no_grad():
-        layer.weight.copy_(weight[None])
-        if bias is not None:
-            layer.bias.copy_(bias)
+    weight, bias = model.number.weight.detach(), model.number.bias
+    score.weight = torch.nn.Parameter(weight[None].clone())
+    score.bias = None if bias is None else torch.nn.Parameter(bias.detach().reshape(1).clone())
     setattr(net, net.base_model_prefix, trunk)
-    net.score = layer
-    return net, f"AutoModelFor{'Sequence' if scalar else 'Token'}Classification"
+    return net
 
 
 def _padding(model: models.LanguageModel) -> int:
@@ -327,10 +292,7 @@ def _padding(model: models.LanguageModel) -> int:
 def _without_paths(folder: Path) -> None:
     """Libraries write down where they loaded something from: of paths of this machine the last part stays."""
     for file in sorted(folder.glob("*config.json")):
-        value = json.loads(file.read_text(encoding="utf-8"))
-        cleaned = _cleaned(value)
-        if cleaned != value:
-            files.write_json(file, cleaned, indent=2)
+        files.write_json(file, _cleaned(json.loads(file.read_text(encoding="utf-8"))), indent=2)
 
 
 def _cleaned(value: Any) -> Any:

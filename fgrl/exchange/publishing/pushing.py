@@ -14,23 +14,12 @@ hub_errors = lazy.load("huggingface_hub.errors")
 hub_constants = lazy.load("huggingface_hub.constants")
 
 REPLACED = [
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "adapter_config.json",
-    "config.json",
-    "generation_config.json",
-    "chat_template.jinja",
-    "additional_chat_templates/*",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "recipe.yaml",
-]
+    "*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json", "generation_config.json", "recipe.yaml",
+    "chat_template.jinja", "additional_chat_templates/*", "tokenizer*", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json", "merges.txt",
+]  # fmt: skip
 """Files of an earlier export in the same repository: what is not written again is deleted there, so that an old
-adapter or chat template is
-not loaded with new weights. The repository's history keeps it."""
+adapter or chat template is not loaded with new weights. The repository's history keeps it."""
 
 
 def check(repo: str, *, public: bool, api: Any = None) -> Any:
@@ -87,22 +76,17 @@ def _explained(error: Exception, repo: str, folder: Path | None = None) -> Excep
     """Return an error of the hub or of the network as one with a next step; any other error is a bug and stays as it
     is.
     """
+    if not isinstance(error, OSError) and not type(error).__module__.startswith("http"):
+        return error
     written = "" if folder is None else f" The export itself is complete: `hf upload {repo} {folder}` uploads it."
-    response = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
+    status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
-        return Unavailable(
-            f"--push {repo}: the hub refuses the token ({status}): it needs the right to write to this owner's repositories "
-            f"(https://huggingface.co/settings/tokens).{written}"
+        what = (
+            f"the hub refuses the token ({status}): it needs the right to write to this owner's repositories "
+            "(https://huggingface.co/settings/tokens)"
         )
-    if isinstance(error, hub_errors.HfHubHTTPError):
-        first = str(error).strip().splitlines()[0] if str(error).strip() else f"status {status}"
-        return Unavailable(f"--push {repo}: the hub answered: {first}.{written}")
-    if isinstance(error, OSError) or type(error).__module__.split(".")[0] in (
-        "httpx",
-        "httpcore",
-        "requests",
-        "urllib3",
-    ):
-        return Unavailable(f"--push {repo}: the hub cannot be reached ({type(error).__name__}: {error}).{written}")
-    return error
+    elif status is not None:
+        what = f"the hub answered: {' '.join(str(error).split()) or status}"
+    else:
+        what = f"the hub cannot be reached ({type(error).__name__}: {error})"
+    return Unavailable(f"--push {repo}: {what}.{written}")

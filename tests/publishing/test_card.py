@@ -57,7 +57,7 @@ def test_the_metadata_is_what_the_hub_reads(card):
 
 def test_the_numbers_have_intervals_and_the_models_own_column(card):
     assert "| number | tuned | sft | difference |" in card.text
-    assert "| rule.kept | 0.553 [0.44, 0.66] | 0.172 [0.08, 0.27] | 0.381 [0.23, 0.52] |" in card.text
+    assert "| rule.kept | 0.553 [0.440, 0.660] | 0.172 [0.0800, 0.270] | 0.381 [0.230, 0.520] |" in card.text
     assert "64 prompts" in card.text
 
 
@@ -75,7 +75,7 @@ def test_the_recipe_is_attached_whole(card, exported):
     assert recipe["seed"] == 3
     assert (exported / "recipe.yaml").read_text().strip() in card.text
     assert f"fgrl {fgrl.__version__}" in card.text
-    assert "iterations 5, last response reward 0.25" in card.text
+    assert "iterations 5, last response reward 0.250" in card.text
 
 
 def test_text_of_a_recipe_is_no_markup(card):

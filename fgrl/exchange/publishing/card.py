@@ -18,6 +18,7 @@ from fgrl.exchange.publishing.exported import Exported
 from fgrl.exchange.publishing.provenance import Provenance
 from fgrl.measuring.statistics import Estimate
 from fgrl.runs.reading import mapping
+from fgrl.runs.results.text import number
 
 huggingface_hub = lazy.load("huggingface_hub")
 
@@ -72,7 +73,7 @@ def _named(value: Any) -> str | None:
 def _summary(summary: Mapping[str, Any]) -> str:
     """Return the first plain numbers and words of a stage's summary."""
     plain = {name: value for name, value in summary.items() if type(value) in (int, float, str)}
-    parts = [f"{name} {value if isinstance(value, str) else _number(value)}" for name, value in plain.items()]
+    parts = [f"{name} {value if isinstance(value, str) else number(value)}" for name, value in plain.items()]
     return ", ".join(parts[:8])
 
 
@@ -83,14 +84,8 @@ def estimate(value: Estimate | None) -> str:
     if value.mean is None:
         return _plain(f"missing: {value.note}" if value.note else "missing")
     if value.low is None or value.high is None:
-        return _number(value.mean)
-    return f"{_number(value.mean)} [{_number(value.low)}, {_number(value.high)}]"
-
-
-def _number(value: float) -> str:
-    if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)):
-        return f"{int(value):,}"
-    return f"{value:.3g}"
+        return number(value.mean)
+    return f"{number(value.mean)} [{number(value.low)}, {number(value.high)}]"
 
 
 def _plain(text: str) -> str:

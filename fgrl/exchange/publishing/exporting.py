@@ -268,8 +268,8 @@ def _classifier(model: models.LanguageModel) -> Any:
         )
     assert model.number is not None
     weight, bias = model.number.weight.detach(), model.number.bias
-    score.weight = torch.nn.Parameter(weight[None].clone())
-    score.bias = None if bias is None else torch.nn.Parameter(bias.detach().reshape(1).clone())
+    net.score.weight = torch.nn.Parameter(weight[None].clone())
+    net.score.bias = None if bias is None else torch.nn.Parameter(bias.detach().reshape(1).clone())
     setattr(net, net.base_model_prefix, trunk)
     return net
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from fgrl.base.errors import DataError, UsageError
 from fgrl.base.foreign import columns
@@ -20,8 +20,12 @@ FORMATS: dict[Kind, str] = {
     "critic": "prompts", "ppo": "prompts", "grpo": "prompts", "rtt": "prompts",
 }  # fmt: skip
 ROLES = tuple(name for name in Columns.model_fields if name != "meta")
-RUBRIC = ("rubric", "criteria", "constraints", "requirements", "checks")
-MARKS = ("marks", "spans", "highlights", "annotations")
+NAMES = {
+    "rubric": ("rubric", "criteria", "constraints", "requirements", "checks"),
+    "marks": ("marks", "spans", "highlights", "annotations"),
+    "reference": columns("response"),
+}
+"""Usual names of the columns of a role that no other toolkit has."""
 MOSTLY = 0.9
 """Share of the values that have to be of a kind; rows with other values do not fit, and are counted later."""
 SHORT = 8
@@ -50,84 +54,24 @@ def detect(kind: Kind, rows: Sequence[Row], where: str, given: Mapping[str, str]
     table = _Columns(rows, where, kind, given or {})
     if kind in ("rtt", "critic", "chains") and not given and _are_records(rows[0]):
         return Detected("records", assumptions=["the rows are samples as fgrl's own stages and pages write them"])
-    form = "sft" if kind == "critic" and table.pick("marks", MARKS, _is_list) else FORMATS[kind]
-    detected = {"preference": _of_preferences, "sft": _of_answers, "prompts": _of_prompts}[form](table)
-    if "id" in table.given:
-        detected.columns["id"] = table.given["id"]
-    return detected
-
-
-def _of_answers(table: _Columns) -> Detected:
-    conversation = table.pick("messages", columns("messages"), _is_conversation)
-    prompt = table.pick("prompt", columns("prompt"), _is_prompt, without=columns("response"))
-    answer = table.pick("response", columns("response"), _is_prompt, without=(prompt or "",))
-    if prompt and answer:
-        chosen = {"prompt": prompt, "response": answer}
-        if conversation:
-            unread = f'column "{conversation}" is a whole conversation and is not read; to use it: columns: {{messages: {conversation}}}'
-            table.said.append(unread)
-    elif conversation:
-        chosen = {"messages": conversation}
-    else:
-        wanted = "a prompt and an answer, or a list of messages {role, content} that ends with an answer"
-        raise table.none_fits(wanted, "prompt", "response")
-    if table.kind in ("chains", "critic"):
-        marked = table.pick("marks", MARKS, _is_list)
-        if marked is None:
-            wanted = "a list of marked passages of the answer, [start, end, label] or {text, label}, beside prompt and answer"
-            raise table.none_fits(wanted, "marks")
-        chosen["marks"] = marked
-    learned = table.kind == "sft" and "response" in chosen and table.mostly(chosen["response"], _is_text)
-    return Detected("sft", chosen, chosen["response"] if learned else None, table.notes(chosen))
-
-
-def _of_preferences(table: _Columns) -> Detected:
-    chosen = table.pick("chosen", columns("chosen"), _is_prompt)
-    rejected = table.pick("rejected", columns("rejected"), _is_prompt)
-    if not chosen and {"label", "completion"} <= {*table.names}:
-        raise table.none_fits(
-            "a preferred and a rejected answer; single answers with a label are not pairs, and no algorithm here reads them"
-        )
-    if not chosen or not rejected:
-        raise table.none_fits("a preferred and a rejected answer to the same prompt", "chosen", "rejected")
-    prompt = table.pick("prompt", columns("prompt"), _is_prompt, without=(chosen, rejected))
-    if not prompt:
-        table.said.append(f'there is no column of prompts: "{chosen}" and "{rejected}" begin with the same prompt')
-    found = ({"prompt": prompt} if prompt else {}) | {"chosen": chosen, "rejected": rejected}
-    return Detected("preference", found, None, table.notes(found))
-
-
-def _of_prompts(table: _Columns) -> Detected:
-    found: dict[str, Any]
-    texts = [name for name in table.names if table.mostly(name, _is_text) and name not in columns("response")]
-    if prompt := table.pick("prompt", columns("prompt"), _is_prompt, without=columns("response")):
-        found = {"prompt": prompt}
-    elif conversation := table.pick("messages", columns("messages"), _are_messages):
-        found = {"messages": conversation}
-    elif chosen := table.pick("chosen", columns("chosen"), _is_conversation):
-        found = {"chosen": chosen}
-    elif len(texts) == 1:
-        found = {"prompt": texts[0]}
-        table.said.append(f'"{texts[0]}" is the only column of text, so it is taken for the prompts')
-    else:
-        raise table.none_fits("a prompt: a text or a list of messages {role, content}", "prompt")
-    if table.kind == "rtt":
-        rubric = table.pick("rubric", RUBRIC, _is_list)
-        if rubric is None:
-            wanted = "a list of demands on the answer, each a text or {text, check}, beside the prompt"
-            raise table.none_fits(wanted, "rubric")
-        found["rubric"] = rubric
-    answer, (read, *_more) = None, found.values()
-    more = [name for name in table.names if name != read and name not in ("id", "prompt_id") and name.isidentifier()]
-    if table.kind in ("ppo", "grpo"):
-        answer = table.pick("reference", columns("response"), _is_short, without=(read,), share=1)
-        if answer:
-            table.said.append(f'"{answer}" has short answers: the goal is that an answer contains the one of its row')
-    detected = Detected("prompts", found, answer, table.notes(found))
-    if more and table.kind in ("ppo", "grpo"):
+    form = "sft" if kind == "critic" and table.pick("marks", _is_list) else FORMATS[kind]
+    found = table.found(form)
+    for role in ["rubric"] * (kind == "rtt") + ["marks"] * (kind in ("critic", "chains") and form == "sft"):
+        found[role] = table.pick(role, _is_list) or table.refuse(role)
+    found |= {role: name for role, name in table.given.items() if role == "id"}
+    reference, more = None, []
+    if kind == "sft" and table.mostly(found.get("response", ""), _is_text):
+        reference = found["response"]
+    if kind in ("ppo", "grpo"):
+        if reference := table.pick("reference", _is_short, share=1):
+            table.said.append(f'the goal is that an answer contains the short one of its row, in "{reference}"')
+        known = (*found.values(), "id", "prompt_id")
+        more = [name for name in table.names if name not in known and name.isidentifier()]
+    notes = table.notes(found)
+    if more:
+        notes.append(f"the reward function gets these columns as arguments: {', '.join(more)}")
         found["meta"] = more
-        detected.assumptions.append(f"the reward function gets these columns as arguments: {', '.join(more)}")
-    return detected
+    return Detected(form, found, reference, notes)
 
 
 class _Columns:
@@ -144,19 +88,33 @@ class _Columns:
         self.said: list[str] = []
         self._others: dict[str, list[str]] = {}
 
-    def pick(
-        self, role: str, usual: Sequence[str], fits: Callable[[Any], bool], without: Sequence[str] = (), share: float = MOSTLY
-    ) -> str | None:  # fmt: skip
-        """Return the first of the usual names that a column has and whose values fit; the others are remembered for the
-        notes. A column that was given is taken as it is.
+    def found(self, form: str) -> dict[str, Any]:
+        """Return the columns that a format needs, by role: the first of its alternatives of which all are there."""
+        for roles in ALTERNATIVES[form]:
+            found = {role: name for role, fits in roles.items() if (name := self.pick(role, fits))}
+            if len(found) == len(roles):
+                break
+        else:
+            texts = [name for name in self.names if self.mostly(name, _is_text) and name not in columns("response")]
+            if form != "prompts" or len(texts) != 1:
+                self.refuse(form)
+            found = {"prompt": texts[0]}
+            self.said.append(f'"{texts[0]}" is the only column of text, so it is taken for the prompts')
+        if "rejected" in found and "prompt" not in found:
+            self.said.append("there is no column of prompts: both answers begin with the same prompt")
+        return found
+
+    def pick(self, role: str, fits: Callable[[Any], bool], share: float = MOSTLY) -> str | None:
+        """Return the first of the usual names of a role that a column has and whose values fit; the others are
+        remembered for the notes. A column that was given is taken as it is.
         """
         if role in self.given:
             return self.given[role]
         if role in ("prompt", "messages") and not {"prompt", "messages"}.isdisjoint(self.given):
             return None
         by_name = {name.lower().replace("-", "_").replace(" ", "_"): name for name in self.names}
-        usual = [by_name[name] for name in usual if name in by_name and by_name[name] not in without]
-        fitting = [name for name in usual if self.mostly(name, fits, share)]
+        usual = [by_name[name] for name in NAMES.get(role) or columns(role) if name in by_name]
+        fitting = [name for name in usual if name not in self.given.values() and self.mostly(name, fits, share)]
         self._others[role] = fitting[1:]
         return fitting[0] if fitting else None
 
@@ -171,13 +129,16 @@ class _Columns:
                 notes.append(f'the {role} could also be {quoted}: "{name}" was taken; to change it: {change}')
         return notes + self.said
 
-    def none_fits(self, wanted: str, *roles: str) -> DataError:
-        """Return the error that no column fits what is wanted. roles: those that `--columns` can name."""
+    def refuse(self, what: str) -> NoReturn:
+        """Raise the error that no column fits a format or a role."""
+        wanted, *roles = WANTED[what]
         shared = [name for name in self.names if self.mostly(name, _is_share_gpt)]
         hint = f"; name the columns: --columns {','.join(f'{role}=COLUMN' for role in roles)}" if roles else ""
         if shared:
             hint = f'; the messages of "{shared[0]}" are {{from, value}}: write them as {{role, content}}, with the roles user and assistant'
-        return DataError(
+        elif what == "preference" and {"label", "completion"} <= {*self.names}:
+            hint = "; single answers with a label are not pairs, and no algorithm here reads them"
+        raise DataError(
             f"{self.where}: no columns for {self.kind}, which needs {wanted}{hint}.\nIts first row:\n{preview(self.rows[0])}"
         )
 
@@ -200,15 +161,23 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list)
 
 
-def _are_messages(value: Any) -> bool:
+def _have(value: Any, keys: Mapping[str, type]) -> bool:
+    """Return True for a list of mappings that have these keys with values of these types."""
     return (
         isinstance(value, list)
         and bool(value)
         and all(
-            isinstance(turn, dict) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
-            for turn in value
+            isinstance(one, dict) and all(isinstance(one.get(key), kind) for key, kind in keys.items()) for one in value
         )
     )
+
+
+def _are_messages(value: Any) -> bool:
+    return _have(value, {"role": str, "content": str})
+
+
+def _is_share_gpt(value: Any) -> bool:
+    return _have(value, {"from": object, "value": object})
 
 
 def _is_prompt(value: Any) -> bool:
@@ -220,11 +189,25 @@ def _is_conversation(value: Any) -> bool:
     return _are_messages(value) and value[-1]["role"] == "assistant"
 
 
-def _is_share_gpt(value: Any) -> bool:
-    return (
-        isinstance(value, list) and bool(value) and isinstance(value[0], dict) and {"from", "value"} <= value[0].keys()
-    )
-
-
 def _are_records(row: Row) -> bool:
     return {"prompt", "id"} <= row.keys() <= Sample.model_fields.keys() and not {"responses", "rubric"}.isdisjoint(row)
+
+
+ALTERNATIVES: dict[str, list[dict[str, Callable[[Any], bool]]]] = {
+    "sft": [{"prompt": _is_prompt, "response": _is_prompt}, {"messages": _is_conversation}],
+    "preference": [
+        {"prompt": _is_prompt, "chosen": _is_prompt, "rejected": _is_prompt}, {"chosen": _is_prompt, "rejected": _is_prompt},
+    ],
+    "prompts": [{"prompt": _is_prompt}, {"messages": _are_messages}, {"chosen": _is_conversation}],
+}  # fmt: skip
+"""Roles of the columns of a format, and what fits them."""
+WANTED = {
+    "sft": ("a prompt and an answer, or a list of messages {role, content} that ends with an answer", "prompt", "response"),
+    "preference": ("a preferred and a rejected answer to the same prompt", "chosen", "rejected"),
+    "prompts": ("a prompt: a text or a list of messages {role, content}", "prompt"),
+    "rubric": ("a list of demands on the answer, each a text or {text, check}, beside the prompt",),
+    "marks": (
+        "a list of marked passages of the answer, [start, end, label] or {text, label}, beside prompt and answer", "marks",
+    ),
+}  # fmt: skip
+"""In words, with the roles that `--columns` can name."""

@@ -10,15 +10,12 @@ from typing import Any
 from fgrl import registry
 from fgrl.base import files, lazy
 from fgrl.base.errors import DataError, UsageError
-from fgrl.exchange.starting import rewarded
 from fgrl.exchange.starting.columns import Kind, detect
 from fgrl.exchange.starting.rows import Table, beside, read_all, read_table
 from fgrl.exchange.starting.sizes import DRAWN, Counter, Lengths, drawn, prompt_limit, rounded_up, sizes
 from fgrl.exchange.starting.templates import HERE, filled, flow, numbers
-from fgrl.kinds.functions import signatures
 from fgrl.kinds.specs import MODEL_FILES, ModelSpec
-from fgrl.registry import alternatives, did_you_mean, names_folder
-from fgrl.types import Sample
+from fgrl.registry import did_you_mean, names_folder
 
 torch = lazy.load("torch")
 
@@ -74,8 +71,9 @@ def draft(request: Request) -> Draft:
     # 1. the rows, 2. their columns
     table = read_table(request.data)
     folder, kind = request.output.parent, request.kind
-    model = _model(request, folder)
-    reward, stub = _reward(request, table) if kind in ("ppo", "grpo") else (None, {})
+    model, spec = _model(request, folder)
+    function = None if request.reward is None else _built(request.reward)
+    reward, stub = _reward(request, function, table) if kind in ("ppo", "grpo") else (None, {})
     found = detect(kind, table.rows, str(request.data), request.columns)
     # 3. the samples that the recipe's reader makes of them
     shape = {"format": found.form, "columns": found.columns, "system": request.system, "shuffle_seed": 0}
@@ -85,11 +83,10 @@ def draft(request: Request) -> Draft:
         raise DataError(f"{request.data}: {len(rows)} rows fit, and at least {FEWEST} are needed to hold some out")
     if kind == "chains" and not _marked(rows, below=0):
         raise DataError(f"{request.data}: no answer has a marked passage with a label below 0, which a chain addresses")
-    by_token, returned = False, ""
-    if request.reward:
-        by_token, returned = rewarded.tried(_checked(request.reward), [row for row in rows if isinstance(row, Sample)])
+    if function is not None:
+        function.check_prompts(rows)
+    by_token = function is not None and function.on_tokens()
     # 4. their lengths, those of drawn answers, 5. the sizes that follow
-    spec = _spec(request)
     counter = Counter(spec)
     prompts, answers = counter.prompts(rows), counter.answers(rows)
     if counter.tokenizer is None and (request.max_prompt_tokens is None or (answers and request.max_tokens is None)):
@@ -118,8 +115,8 @@ def draft(request: Request) -> Draft:
     said.append(f"{here}sizes are for a machine {'with' if gpu else 'without'} a GPU")
     if stub:
         said.append(f"the reward and the goal in {STUB} are placeholders: replace both functions by your own")
-    if request.reward:
-        said += [returned, *(_about_tokens(request, reward) if by_token else [])]
+    if by_token:
+        said += _about_tokens(request, reward)
     if not (found.reference or stub or kind in ("rtt", "reward_model")):
         said.append('no goal is known from the rows: fill one in where the recipe says "Your goal"')
     teacher = _needs_teacher(kind, rows)
@@ -152,77 +149,43 @@ def _marked(rows: Sequence[Any], below: float = float("inf")) -> bool:
     return any(span.label < below for row in rows for response in row.responses for span in response.spans)
 
 
-def _model(request: Request, folder: Path) -> dict[str, str | None]:
-    """Return the model's settings as the recipe has them: a folder relative to the recipe, anything else as it is."""
-    given, name = files.expanded(request.model), request.model
-    if files.is_folder(given):
-        if not any((given / file).is_file() for file in MODEL_FILES):
-            raise UsageError(f"--model {name}: the folder contains no model: none of {', '.join(MODEL_FILES)}")
-        near = beside(given, folder)
-        name = near if names_folder(near) else f"./{near}"
-    elif names_folder(name):
+def _model(request: Request, folder: Path) -> tuple[dict[str, str | None], ModelSpec]:
+    """Return the model's settings as the recipe has them (a folder relative to the recipe, anything else as it is), and
+    with whole paths.
+    """
+    given, name, template = files.expanded(request.model), request.model, request.chat_template
+    here = files.is_folder(given)
+    if here and not any((given / file).is_file() for file in MODEL_FILES):
+        raise UsageError(f"--model {name}: the folder contains no model: none of {', '.join(MODEL_FILES)}")
+    if not here and names_folder(name):
         raise UsageError(f"--model {name}: no such folder{did_you_mean(given.name, files.names_in(given.parent))}")
-    template = None
-    if request.chat_template is not None:
-        if not files.is_file(request.chat_template):
-            raise UsageError(f"--chat-template {request.chat_template}: no such file")
-        template = beside(request.chat_template, folder)
-    return {"base": name, "chat_template": template}
+    if template is not None and not files.is_file(template):
+        raise UsageError(f"--chat-template {template}: no such file")
+    whole = None if template is None else str(template.resolve())
+    spec = ModelSpec(base=str(given.resolve()) if here else name, dtype="auto", chat_template=whole)
+    near = beside(given, folder) if here else name
+    base = near if not here or names_folder(near) else f"./{near}"
+    return {"base": base, "chat_template": None if template is None else beside(template, folder)}, spec
 
 
-def _spec(request: Request) -> ModelSpec:
-    given = files.expanded(request.model)
-    template = None if request.chat_template is None else str(request.chat_template.resolve())
-    return ModelSpec(
-        base=str(given.resolve()) if files.is_folder(given) else request.model, dtype="auto", chat_template=template
-    )
-
-
-def _reward(request: Request, table: Table) -> tuple[str, dict[str, str]]:
+def _reward(request: Request, function: Any, table: Table) -> tuple[str, dict[str, str]]:
     """Return the reward function as the recipe names it, and the file to write when none was named."""
     folder = request.output.parent
-    if request.reward is None:
-        if files.exists(folder / STUB):
-            raise UsageError(
-                f"{folder / STUB} is already there: name its function, as in --reward {STUB}:{_example(folder / STUB)}"
-            )
-        return f"{STUB}:score", {STUB: _stub([name for name in table.rows[0] if name.isidentifier()])}
-    name, colon, function = request.reward.rpartition(":")
-    path = Path(name)
-    if not colon or not function.isidentifier() or path.suffix != ".py":
-        raise UsageError(f"--reward {request.reward}: wants FILE.py:FUNCTION, as in rewards.py:score")
-    if not files.is_file(path):
-        raise UsageError(
-            f"--reward {request.reward}: no such file{did_you_mean(path.name, files.names_in(path.parent))}"
-        )
-    known = _functions(path)
-    if function not in known:
-        raise UsageError(
-            f"--reward {request.reward}: {path} defines no function {function}; {alternatives(function, known)}"
-        )
-    return f"{beside(path, folder)}:{function}", {}
+    if function is not None:
+        path, _, name = function.path.rpartition(":")
+        return f"{beside(Path(path), folder)}:{name}", {}
+    if files.exists(folder / STUB):
+        raise UsageError(f"{folder / STUB} is already there: name its function, as in --reward {STUB}:score")
+    return f"{STUB}:score", {STUB: _stub([name for name in table.rows[0] if name.isidentifier()])}
 
 
-def _checked(given: str) -> str:
-    """Return the whole path of a reward function that exists. Raises the problems of its annotation."""
+def _built(given: str) -> Any:
+    """Return the reward of a function. Raises `Problems` where there is no such function."""
     path, _, function = given.rpartition(":")
-    whole = f"{Path(path).resolve()}:{function}"
-    registry.build("reward", {"name": "function", "path": whole})
-    return whole
-
-
-def _functions(path: Path) -> list[str]:
-    """Names that a Python file defines or imports at its top level. It is not run."""
-    try:
-        return signatures.names_at_top(path)
-    except (SyntaxError, ValueError) as error:  # a file with a null byte has no line, and is a ValueError before 3.11.4
-        line = getattr(error, "lineno", None)
-        place = f"{path}:{line}" if line else path
-        raise UsageError(f"{place}: no Python: {getattr(error, 'msg', error)}") from None
-
-
-def _example(path: Path) -> str:
-    return next(iter(_functions(path)), "FUNCTION")
+    if not function.isidentifier() or not path.endswith(".py"):
+        raise UsageError(f"--reward {given}: wants FILE.py:FUNCTION, as in rewards.py:score")
+    settings = {"name": "function", "path": f"{Path(path).resolve()}:{function}"}
+    return registry.build("reward", settings, path=("--reward",))
 
 
 def _about_rows(
@@ -254,14 +217,13 @@ def _about_lengths(
         yield f"{DRAWN} answers that the model drew have {drew[0]}: {limit}{cut}"
     elif request.kind != "reward_model":
         yield f"answers that models draw end after {size['new_tokens']} tokens ({limit}): none was drawn to see how long they are"
-    if request.chat_template is not None:
-        yield f"the chat template is {request.chat_template}"
-    elif tokenizer is None:
-        yield "the tokenizer of the model is not on this machine: lengths are estimated from the words"
-    elif tokenizer.chat_template:
-        yield "the model has a chat template: a prompt that is plain text becomes the user's turn"
-    else:
-        yield "the model has no chat template: prompts are given to it as plain text"
+    if tokenizer is not None and request.chat_template is None:
+        has, given = (
+            ("a", "a prompt that is plain text becomes the user's turn"),
+            ("no", "prompts are given to it as plain text"),
+        )
+        article, consequence = has if tokenizer.chat_template else given
+        yield f"the model has {article} chat template: {consequence}"
 
 
 def _about_tokens(request: Request, reward: str | None) -> Iterator[str]:

@@ -4,10 +4,9 @@ recipe.
 
 from __future__ import annotations
 
-import json
-import re
+import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ jinja2 = lazy.load("jinja2")
 
 HERE = Path(__file__).with_name("templates")
 WIDTH = 120
-PLAIN = re.compile(r"[A-Za-z_./~][\w./~+-]*|[\w./-]+\.py:\w+")
-WORDS = {"true", "false", "null", "yes", "no", "on", "off", "nan", "inf", "y", "n", "~"}
 
 
 @cache
@@ -48,13 +45,16 @@ def _as_comment(lines: Sequence[str]) -> str:
     return "\n".join(map(wrapper.fill, lines))
 
 
+class _Flow(yaml.SafeDumper):  # type: ignore[misc]
+    """Writes texts so that a recipe takes them as they are: `${` would ask for another value."""
+
+
+_Flow.add_representer(str, lambda dumper, text: dumper.represent_str(text.replace("${", "\\${")))
+
+
 def flow(value: Any) -> str:
     """Return a value as YAML on one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in WORDS:
-        return value
-    text = value.replace("${", "\\${") if isinstance(value, str) else value  # `${` would ask for another value
-    return json.dumps(text, ensure_ascii=False)
+    text: str = yaml.dump(
+        [value], None, _Flow, default_flow_style=True, width=math.inf, allow_unicode=True, sort_keys=False
+    )
+    return text.strip()[1:-1]

@@ -215,14 +215,6 @@ def functions_in(file: Path) -> list[str]:
     ]
 
 
-def names_at_top(file: Path) -> list[str]:
-    """Return the names that may be functions at the top of a file, in order: all that have a value there, but for
-    modules. Raises SyntaxError.
-    """
-    nodes = ast.parse(file.read_bytes()).body
-    return [name for node in nodes if not isinstance(node, ast.Import) for name in _bound(node)]
-
-
 def definition(file: Path, name: str) -> ast.stmt | None:
     """Return the last statement at the top of a file that gives a name its value."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from fgrl.base.errors import DataError
@@ -70,3 +70,12 @@ def annotations_by(sample: Sample, name: str) -> dict[int, Annotation]:
             if annotation.by == name:
                 own[place] = annotation
     return own
+
+
+def with_annotations(sample: Sample, annotations: Iterable[list[Annotation]], **changes: Any) -> Sample:
+    """Return the sample with other annotations of each response, and other changes."""
+    responses = [
+        response.model_copy(update={"annotations": own})
+        for response, own in zip(sample.responses, annotations, strict=True)
+    ]
+    return sample.model_copy(update={"responses": responses, **changes})

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from fgrl.feedback.page_settings import PageSettings
 from fgrl.feedback.suggestions import suggested
-from fgrl.pages.annotation.conversion import KEY
+from fgrl.pages.annotation.conversion import KEY, with_annotations
 from fgrl.pages.annotation.revisions import ItemState, Revision, state_of
 from fgrl.pages.annotation.store import Store, shown_places
 from fgrl.types import Annotation, PairVerdict, Sample, Span
@@ -72,16 +72,7 @@ def _annotated(
         }  # fmt: skip
         people[name] = {key: value for key, value in known.items() if value is not None}
     about = _before(sample) | {"page": settings.modes.model_dump(mode="json"), "by": people}
-    return sample.model_copy(
-        update={
-            "responses": [
-                response.model_copy(update={"annotations": own})
-                for response, own in zip(sample.responses, annotations, strict=True)
-            ],
-            "verdicts": verdicts or sample.verdicts,
-            "meta": sample.meta | {KEY: about},
-        }
-    )
+    return with_annotations(sample, annotations, verdicts=verdicts or sample.verdicts, meta=sample.meta | {KEY: about})
 
 
 def _decided(sample: Sample, state: ItemState) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fgrl.base.errors import DataError
-from fgrl.feedback.page_settings import PageSettings
 from fgrl.pages.annotation.conversion import (
     KEY,
     about,
@@ -25,8 +24,9 @@ from fgrl.pages.annotation.conversion import (
     left_out,
     named_in,
     verdict_by,
+    with_annotations,
 )
-from fgrl.pages.annotation.revisions import ID, Kind, Revision
+from fgrl.pages.annotation.revisions import ID, Kind, Revision, against
 from fgrl.pages.annotation.store import Store, checked_name
 from fgrl.types import Annotation, Sample
 
@@ -64,7 +64,7 @@ def import_into(store: Store, samples: Iterable[Sample], *, now: datetime | None
             raise DataError(f"sample {sample.id}: the store has it with other responses; import into another store")
         own = list(_revisions(sample, moment))
         for revision in own:
-            if wrong := _wrong(revision, settings, len(sample.responses)):
+            if wrong := against(settings, revision.kind, revision.body, len(sample.responses)):
                 raise DataError(
                     f"sample {sample.id}: {revision.kind} {revision.key} by {revision.annotator!r}: {wrong}"
                 )
@@ -87,18 +87,8 @@ def without_annotations(sample: Sample) -> Sample:
     meta = {key: value for key, value in sample.meta.items() if key != KEY or not isinstance(value, Mapping)}
     if "before" in own:
         meta = {key: own["before"] if key == KEY else value for key, value in sample.meta.items()}
-    return sample.model_copy(
-        update={
-            "responses": [
-                response.model_copy(
-                    update={"annotations": [one for one in response.annotations if one.by not in names]}
-                )
-                for response in sample.responses
-            ],
-            "verdicts": verdicts or None,
-            "meta": meta,
-        }
-    )
+    left = [[one for one in response.annotations if one.by not in names] for response in sample.responses]
+    return with_annotations(sample, left, verdicts=verdicts or None, meta=meta)
 
 
 def _revisions(sample: Sample, moment: str) -> Iterator[Revision]:
@@ -161,16 +151,3 @@ def _spans(sample: Sample, place: int, annotation: Annotation, taken: set[str]) 
                 "deleted": False,
             },
         )
-
-
-def _wrong(revision: Revision, settings: PageSettings, places: int) -> str | None:
-    """Return what the settings of the page do not allow; what does not fit the sample the store itself refuses."""
-    body = revision.body
-    match revision.kind:
-        case "span":
-            return settings.wrong_span(body["label"], body["reasons"], body["note"])
-        case "answers":
-            return settings.wrong_answers(body)
-        case "verdict":
-            return settings.wrong_verdict(body["better"], body["reason"], places)
-    return None

@@ -24,10 +24,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from pydantic import ValidationError
 
+from fgrl.base import lazy
 from fgrl.base.errors import DataError
 from fgrl.feedback.page_settings import OTHER, PageModes, PageSettings
 from fgrl.feedback.templates import as_text
@@ -39,10 +39,15 @@ from fgrl.pages.annotation.conversion import (
     left_out,
     named_in,
     verdict_by,
+    with_annotations,
 )
 from fgrl.pages.annotation.revisions import in_words
 from fgrl.types import Annotation, PairVerdict, Response, Sample, Span
 
+jinja2 = lazy.load("jinja2")
+
+TEMPLATE = Path(__file__).with_name("label_studio.xml.j2")
+"""The labeling configuration of a project."""
 ADDED_ID = re.compile(r"fgrl-\d+-\d+")
 """Ids of regions of spans that have no separate id."""
 LABELS = {"like": 1.0, "dislike": -1.0}
@@ -71,13 +76,8 @@ def to_tasks(
 
 
 def _task(sample: Sample, document: str, query: str) -> dict[str, Any]:
-    bare = sample.model_copy(
-        update={
-            "responses": [response.model_copy(update={"annotations": []}) for response in sample.responses],
-            "verdicts": None,
-            "meta": {key: value for key, value in sample.meta.items() if key != KEY},
-        }
-    )
+    meta = {key: value for key, value in sample.meta.items() if key != KEY}
+    bare = with_annotations(sample, [[] for _ in sample.responses], verdicts=None, meta=meta)
     shown = sample.meta.get(query)
     shown = shown if isinstance(shown, str) and shown.strip() else as_text(sample.prompt)
     data = {"query": shown, "document": str(sample.meta.get(document, ""))}
@@ -184,18 +184,15 @@ def _sample(task: Mapping[str, Any], where: str) -> tuple[Sample, int]:
     data, given = task["data"], task.get("annotations") or []
     sample = Sample.model_validate(data["sample"]) if "sample" in data else _foreign(data, task, where)
     read = [_work(sample, own, where) for own in given if not own.get("was_cancelled")]
-    responses = [
-        response.model_copy(
-            update={"annotations": [own.annotations[place] for own in read if place in own.annotations]}
-        )
-        for place, response in enumerate(sample.responses)
+    annotations = [
+        [own.annotations[place] for own in read if place in own.annotations] for place in range(len(sample.responses))
     ]
     verdicts = [own.verdict for own in read if own.verdict is not None]
     people = {own.by: ({} if own.seconds is None else {"seconds": own.seconds}) | {"done": True} for own in read}
     meta = sample.meta | ({KEY: {"by": people}} if people else {})
-    update = {"responses": responses, "verdicts": verdicts or None, "meta": meta}
+    changed = with_annotations(sample, annotations, verdicts=verdicts or None, meta=meta)
     skipped = sum(own.skipped for own in read) + len(given) - len(read) + len(task.get("predictions") or [])
-    return Sample.model_validate(sample.model_copy(update=update).model_dump()), skipped
+    return Sample.model_validate(changed.model_dump()), skipped
 
 
 def _foreign(data: Mapping[str, Any], task: Mapping[str, Any], where: str) -> Sample:
@@ -313,99 +310,31 @@ def labeling_config(samples: Sequence[Sample], settings: PageSettings | None = N
     dislikes, reasons, notes, questions and the preference. What the settings do not have (all of it, without settings)
     is taken from the annotations.
     """
-    places = max((len(sample.responses) for sample in samples), default=2)
     settings = settings or PageSettings(modes=PageModes(reasons="none"))
-    modes = settings.modes
-    view = ElementTree.Element("View")
-    ElementTree.SubElement(view, "Style").text = ".htx-text { white-space: pre-wrap; }"
-    ElementTree.SubElement(view, "Header", value="Query")
-    ElementTree.SubElement(view, "Text", name="query", value="$query", selectionEnabled="false")
-    sources = ElementTree.SubElement(view, "Collapse")
-    source = ElementTree.SubElement(sources, "Panel", value="Source")
-    ElementTree.SubElement(source, "Text", name="document", value="$document", selectionEnabled="false")
-    texts = _choices_of_spans(samples, settings)
-    questions = _questions(samples, settings)
-    row = ElementTree.SubElement(view, "View", style="display: flex; gap: 2em")
-    for place in range(1, places + 1):
-        to = f"response_{place}"
-        column = ElementTree.SubElement(row, "View", style="flex: 1")
-        ElementTree.SubElement(column, "Header", value=f"Response {place}")
-        if modes.spans != "none":
-            labels = ElementTree.SubElement(column, "Labels", name=f"span_{place}", toName=to)
-            ElementTree.SubElement(labels, "Label", value="like", background="#2e7d32")
-            ElementTree.SubElement(labels, "Label", value="dislike", background="#c62828")
-        ElementTree.SubElement(column, "Text", name=to, value=f"${to}")
-        if modes.spans != "none":
-            for label in LABELS:
-                when = {"perRegion": "true", "visibleWhen": "region-selected", "whenLabelValue": label}
-                if texts[label]:
-                    _choices(column, f"{label}_{place}", to, texts[label], when)
-            _text_area(column, f"note_{place}", to, "Note", {"perRegion": "true", "visibleWhen": "region-selected"})
-        for name, (text, kind, options) in questions.items():
-            ElementTree.SubElement(column, "Header", value=text, size="5")
-            if kind == "choices":
-                _choices(column, f"question_{place}_{name}", to, options, {})
-            elif kind == "rating":
-                ElementTree.SubElement(
-                    column, "Rating", name=f"question_{place}_{name}", toName=to, maxRating=str(HIGHEST_RATING)
-                )
-            else:
-                _text_area(column, f"question_{place}_{name}", to, text, {})
-    if places > 1 and modes.preference:
-        ElementTree.SubElement(view, "Header", value="Which response is better?")
-        ElementTree.SubElement(view, "Pairwise", name="preference", toName="response_1,response_2")
-        if modes.tie:
-            _choices(view, "tie", "response_1", {"tie": "They are equally good or poor."}, {})
-        _text_area(view, "preference_reason", "response_1", "Why?", {})
-    ElementTree.SubElement(view, "Header", value="Your name", size="5")
-    _text_area(view, "annotator", "response_1", "Your name", {})
-    ElementTree.indent(view)
-    return ElementTree.tostring(view, encoding="unicode") + "\n"
-
-
-def _choices(
-    parent: ElementTree.Element, name: str, to: str, options: Mapping[str, str], more: Mapping[str, str]
-) -> None:
-    """Check boxes; the alias is what Label Studio stores."""
-    choices = ElementTree.SubElement(parent, "Choices", {"name": name, "toName": to, "choice": "multiple", **more})
-    for identity, text in options.items():
-        ElementTree.SubElement(choices, "Choice", value=text, alias=identity)
-
-
-def _text_area(parent: ElementTree.Element, name: str, to: str, placeholder: str, more: Mapping[str, str]) -> None:
-    fixed = {"name": name, "toName": to, "placeholder": placeholder, "maxSubmissions": "1", "editable": "true"}
-    ElementTree.SubElement(parent, "TextArea", {**fixed, **more})
-
-
-def _choices_of_spans(samples: Sequence[Sample], settings: PageSettings) -> dict[str, dict[str, str]]:
-    """By label the text of every reason by its id."""
-    texts: dict[str, dict[str, str]] = {label: {} for label in LABELS}
-    if settings.taxonomy is not None and settings.modes.reasons == "taxonomy":
-        for label, value in LABELS.items():
-            reasons = settings.taxonomy.of(value)
-            texts[label] = {attribute.id: attribute.text for attribute in reasons.attributes}
-            texts[label][OTHER] = f"Other. {reasons.other}"
-    for sample in samples:
-        for response in sample.responses:
-            for span in response.spans:
-                own = next((texts[name] for name, value in LABELS.items() if value == span.label), {})
-                for reason in span.reasons:
-                    own.setdefault(reason, reason)
-    return texts
-
-
-def _questions(samples: Sequence[Sample], settings: PageSettings) -> dict[str, tuple[str, str, dict[str, str]]]:
-    """Text, type and options of every question by its id."""
-    questions: dict[str, tuple[str, str, dict[str, str]]] = {}
-    for question in settings.questions:
-        options = {option.id: option.text for option in question.options}
-        questions[question.id] = question.text, "choices" if question.kind == "tick" else "textarea", options
-    for sample in samples:
-        for response in sample.responses:
-            for annotation in response.annotations:
-                for name, answer in annotation.answers.items():
-                    if (kind := _kind_of(answer)) is not None:
-                        own = questions.setdefault(name, (name, kind, {}))
-                        for option in answer if kind == "choices" and own[1] == "choices" else ():
-                            own[2].setdefault(option, option)
-    return questions
+    annotations = [one for sample in samples for response in sample.responses for one in response.annotations]
+    reasons: dict[str, dict[str, str]] = {}
+    for label, value in LABELS.items():
+        taxonomy = settings.taxonomy if settings.modes.reasons == "taxonomy" else None
+        own = {} if taxonomy is None else {one.id: one.text for one in taxonomy.of(value).attributes}
+        own |= {} if taxonomy is None else {OTHER: f"Other. {taxonomy.of(value).other}"}
+        spans = [span for one in annotations for span in one.spans if span.label == value]
+        reasons[label] = own | {reason: own.get(reason, reason) for span in spans for reason in span.reasons}
+    questions: dict[str, tuple[str, str, dict[str, str]]] = {
+        question.id: (
+            question.text, "choices" if question.kind == "tick" else "textarea",
+            {option.id: option.text for option in question.options},
+        ) for question in settings.questions
+    }  # fmt: skip
+    for name, answer in (pair for one in annotations for pair in one.answers.items()):
+        if (kind := _kind_of(answer)) is not None:
+            _text, known_kind, options = questions.setdefault(name, (name, kind, {}))
+            for option in answer if kind == known_kind == "choices" else ():
+                options.setdefault(option, option)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    text = environment.from_string(TEMPLATE.read_text("utf-8")).render(
+        places=range(1, 1 + max((len(sample.responses) for sample in samples), default=2)), modes=settings.modes,
+        reasons=reasons, questions=questions, highest=HIGHEST_RATING,
+    )  # fmt: skip
+    return "".join(line for line in text.splitlines(keepends=True) if line.strip()) + "\n"

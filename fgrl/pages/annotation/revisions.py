@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fgrl.base.errors import DataError
-from fgrl.feedback.page_settings import LONGEST_NOTE
+from fgrl.feedback.page_settings import LONGEST_NOTE, PageSettings
 from fgrl.feedback.suggestions import suggested
 from fgrl.types import Record, Sample
 
@@ -122,6 +122,13 @@ class CannotJudgeBody(_Body):
     cannot: bool
     comment: str = Field("", max_length=LONGEST_NOTE)
     """Why, in free text."""
+
+
+BODIES: dict[str, type[_Body]] = {
+    "order": OrderBody, "span": SpanBody, "verdict": VerdictBody, "time": TimeBody, "done": DoneBody,
+    "suggestion": SuggestionBody, "cannot_judge": CannotJudgeBody,
+}  # fmt: skip
+"""Of every kind but the answers, whose fields are the questions of the page."""
 
 
 class Revision(Record):
@@ -242,63 +249,71 @@ def checked(kind: Kind, key: str, body: Mapping[str, Any], sample: Sample) -> di
     """Return the body with every field, when it fits the kind and the sample's responses. Raises `Refused`
     otherwise.
     """
-    places = len(sample.responses)
-    match kind:
-        case "span":
-            _need_id(key, "a span")
-            span = _read(SpanBody, body)
-            _need_place(span.place, places)
-            text = sample.responses[span.place].text
-            if span.end > len(text):
-                raise Refused(f"end: {span.end}, but the response has {len(text)} characters")
-            if text[span.start : span.end] != span.quote:
-                raise Refused(
-                    f"quote: it is not the text from character {span.start} to {span.end} of response {span.place}; "
-                    "offsets count code points"
-                )
-            return span.model_dump()
-        case "answers":
-            if not (key.isascii() and key.isdecimal() and str(int(key)) == key):
-                raise Refused(f"answers belong to the place of a response, and {key[:40]!r} is none")
-            _need_place(int(key), places)
-            if not all(isinstance(name, str) for name in body):
-                raise Refused("answers: wants an object of answers by the question's id")
-            return dict(body)
-        case "verdict":
-            _need_no_key(key, kind)
-            verdict = _read(VerdictBody, body)
-            if verdict.better is not None:
-                _need_place(verdict.better, places)
-            return verdict.model_dump(exclude=None if verdict.deleted else {"deleted"})
-        case "order":
-            _need_no_key(key, kind)
-            order = _read(OrderBody, body)
-            for place in order.order:
-                _need_place(place, places)
-            if len(set(order.order)) < len(order.order):
-                raise Refused("order: a response is shown twice")
-            return order.model_dump()
-        case "time":
-            _need_id(key, "a time")
-            return _read(TimeBody, body).model_dump()
-        case "done":
-            _need_no_key(key, kind)
-            return _read(DoneBody, body).model_dump()
-        case "suggestion":
-            if key not in suggested(sample):
-                raise Refused(f"there is no suggestion {key[:40]!r}")
-            return _read(SuggestionBody, body).model_dump()
-        case "cannot_judge":
-            _need_no_key(key, kind)
-            return _read(CannotJudgeBody, body).model_dump()
-    raise Refused(f"there is no kind of revision {kind!r}")
-
-
-def _read(body: type[_Body], value: Mapping[str, Any]) -> Any:
+    if wrong := _wrong_key(kind, key, sample):
+        raise Refused(wrong)
+    if kind == "answers":
+        if not all(isinstance(name, str) for name in body):
+            raise Refused("answers: wants an object of answers by the question's id")
+        return dict(body)
+    if kind not in BODIES:
+        raise Refused(f"there is no kind of revision {kind!r}")
     try:
-        return body.model_validate(dict(value))
+        read = BODIES[kind].model_validate(dict(body))
     except ValidationError as error:
         raise Refused(in_words(error)) from None
+    match read:
+        case SpanBody():
+            _need_places([read.place], sample)
+            text = sample.responses[read.place].text
+            if read.end > len(text):
+                raise Refused(f"end: {read.end}, but the response has {len(text)} characters")
+            if text[read.start : read.end] != read.quote:
+                raise Refused(
+                    f"quote: it is not the text from character {read.start} to {read.end} of response {read.place}; "
+                    "offsets count code points"
+                )
+        case VerdictBody():
+            _need_places([] if read.better is None else [read.better], sample)
+            return read.model_dump(exclude=None if read.deleted else {"deleted"})
+        case OrderBody():
+            _need_places(read.order, sample)
+    return read.model_dump()
+
+
+def against(settings: PageSettings, kind: Kind, body: Mapping[str, Any], places: int) -> str | None:
+    """Return why the settings of the page do not allow a checked body. places: how many responses the page shows."""
+    match kind:
+        case "span":
+            return None if body["deleted"] else settings.wrong_span(body["label"], body["reasons"], body["note"])
+        case "answers":
+            return settings.wrong_answers(body)
+        case "verdict":
+            return settings.wrong_verdict(body["better"], body["reason"], places)
+    return None
+
+
+def _wrong_key(kind: Kind, key: str, sample: Sample) -> str:
+    """Return why this is no key of a revision of this kind; empty: it is one."""
+    short = repr(key[:40])
+    match kind:
+        case "span" | "time":
+            right, wrong = bool(ID.fullmatch(key)), "id: wants at most 128 letters, digits and _ . : -, not " + short
+        case "answers":
+            right = key in map(str, range(len(sample.responses)))
+            wrong = f"answers belong to the place of a response, and {short} is none"
+        case "suggestion":
+            right, wrong = key in suggested(sample), f"there is no suggestion {short}"
+        case _:
+            right, wrong = not key, f"a revision of kind {kind} has no key, and got {short}"
+    return "" if right else wrong
+
+
+def _need_places(places: Sequence[int], sample: Sample) -> None:
+    for place in places:
+        if not 0 <= place < len(sample.responses):
+            raise Refused(f"place: there is no response {place}; the sample has {len(sample.responses)}")
+    if len(set(places)) < len(places):
+        raise Refused("order: a response is shown twice")
 
 
 def in_words(error: ValidationError) -> str:
@@ -306,18 +321,3 @@ def in_words(error: ValidationError) -> str:
     what = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(map(str, what["loc"]))
     return f"{place}{': ' * bool(place)}{what['msg'].removeprefix('Value error, ')}"
-
-
-def _need_place(place: int, places: int) -> None:
-    if not 0 <= place < places:
-        raise Refused(f"place: there is no response {place}; the sample has {places}")
-
-
-def _need_id(key: str, what: str) -> None:
-    if not ID.fullmatch(key):
-        raise Refused(f"id: {what} needs one of at most 128 letters, digits and _ . : -, not {key[:40]!r}")
-
-
-def _need_no_key(key: str, kind: str) -> None:
-    if key:
-        raise Refused(f"a revision of kind {kind} has no key, and got {key[:40]!r}")

@@ -53,7 +53,7 @@ from fgrl.base.errors import DiskError, FgrlError
 from fgrl.pages.annotation.access import Address, Sessions
 from fgrl.pages.annotation.guard import Backend, Guard, no_session, read_body
 from fgrl.pages.annotation.managing import overview, reviewed
-from fgrl.pages.annotation.revisions import Refused, SpanBody, in_words
+from fgrl.pages.annotation.revisions import Kind, Refused, SpanBody, against, checked, in_words
 from fgrl.pages.annotation.shown import about_item, about_work, in_a_list, in_answers
 from fgrl.pages.annotation.store import Busy, Conflict, NotGiven, Store, UnknownItem
 
@@ -64,6 +64,12 @@ KINDS_OF_FILE = {
     ".svg": "image/svg+xml", ".png": "image/png",
 }  # fmt: skip
 """Content types of the files that are sent."""
+
+
+CHANGED: dict[str, Kind] = {
+    "spans": "span", "answers": "answers", "verdict": "verdict", "suggestions": "suggestion", "cannot_judge": "cannot_judge",
+}  # fmt: skip
+"""Kinds of revision that the page writes, by their name in addresses."""
 
 
 class _Wanted(BaseModel):
@@ -156,43 +162,24 @@ class Call:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def span(self) -> dict[str, Any]:
-        span = self.read(_Span)
-        if span.id != self.parts["span"]:
-            raise Refused(f"id: {span.id[:40]!r} is not the one in the address")
-        self._need_shown(span.place)
-        settings = self.store.settings
-        if not span.deleted and (wrong := settings.wrong_span(span.label, span.reasons, span.note)):
-            raise Refused(wrong)
-        return self._saved("span", span.id, span.model_dump(exclude={"id", "base"}), span.base)
-
-    def answers(self) -> dict[str, Any]:
-        change = self.read(_Change)
-        place: int = self.parts["place"]
-        self._need_shown(place)
-        if wrong := self.store.settings.wrong_answers(change.body):
-            raise Refused(wrong)
-        return self._saved("answers", str(place), change.body, change.base)
-
-    def verdict(self) -> dict[str, Any]:
-        change = self.read(_Change)
-        body = {"reason": "", **change.body}
-        shown = self.store.shown(self.item)
-        if "better" not in body:
-            raise Refused("better: wants the place of a response, or null for a tie")
-        if wrong := self.store.settings.wrong_verdict(body["better"], body["reason"], len(shown)):
-            raise Refused(wrong)
-        return self._saved("verdict", "", body, change.base)
-
-    def suggestion(self) -> dict[str, Any]:
-        change, key = self.read(_Change), self.parts["key"]
-        if key not in self.store.settings.suggestions(self.store.sample(self.item), self.store.shown(self.item)):
+    def change(self) -> dict[str, Any]:
+        kind, key = CHANGED.get(self.parts["what"]), self.parts.get("key", "")
+        if kind is None:
+            raise HTTPException(404, "Not Found")
+        change: Any = self.read(_Span if kind == "span" else _Change)
+        if kind == "span" and change.id != key:
+            raise Refused(f"id: {change.id[:40]!r} is not the one in the address")
+        given = change.model_dump(exclude={"id", "base"}) if kind == "span" else change.body
+        sample, shown, settings = self.store.sample(self.item), self.store.shown(self.item), self.store.settings
+        body = checked(kind, key, given, sample)
+        place = body["place"] if kind == "span" else int(key) if kind == "answers" else shown[0]
+        if place not in shown:
+            raise Refused(f"place: the page shows no response {place} of this item")
+        if kind == "suggestion" and key not in settings.suggestions(sample, shown):
             raise Refused(f"there is no suggestion {key[:40]!r}")
-        return self._saved("suggestion", key, change.body, change.base)
-
-    def cannot_judge(self) -> dict[str, Any]:
-        change = self.read(_Change)
-        return self._saved("cannot_judge", "", change.body, change.base)
+        if wrong := against(settings, kind, body, len(shown)):
+            raise Refused(wrong)
+        return self._saved(kind, key, body, change.base)
 
     def time(self) -> dict[str, Any]:
         spent = self.read(_Time)
@@ -222,10 +209,6 @@ class Call:
 
     def _saved(self, kind: Any, key: str, body: dict[str, Any], base: int | None) -> dict[str, Any]:
         return {"version": self.store.save(self.item, self.annotator, kind, key, body, base)}
-
-    def _need_shown(self, place: int) -> None:
-        if place not in self.store.shown(self.item):
-            raise Refused(f"place: the page shows no response {place} of this item")
 
     def _missing(self) -> list[str]:
         state, shown = self.store.state(self.item, self.annotator), self.store.shown(self.item)
@@ -353,11 +336,8 @@ def application(
         api("items", "GET", Call.items),
         api("items/next", "POST", Call.next),
         api("items/{item}", "GET", Call.show),
-        api("items/{item}/spans/{span}", "PUT", Call.span),
-        api("items/{item}/answers/{place:int}", "PUT", Call.answers),
-        api("items/{item}/verdict", "PUT", Call.verdict),
-        api("items/{item}/suggestions/{key}", "PUT", Call.suggestion),
-        api("items/{item}/cannot_judge", "PUT", Call.cannot_judge),
+        api("items/{item}/{what}", "PUT", Call.change),
+        api("items/{item}/{what}/{key}", "PUT", Call.change),
         api("items/{item}/time", "POST", Call.time),
         api("items/{item}/done", "POST", Call.done),
         api("items/{item}/release", "POST", Call.release),

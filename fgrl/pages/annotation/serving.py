@@ -149,26 +149,14 @@ def listen(host: str, port: int) -> socket.socket:
     taken or the host is not this machine's.
     """
     try:
-        family, kind, protocol, _name, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"--host {host}: {error}") from None
-    bound = socket.socket(family, kind, protocol)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen()
-    except OSError as error:
-        bound.close()
-        if error.errno == errno.EADDRINUSE:
-            raise UsageError(
-                f"port {port} of {host} is in use: choose another one with --port, or end the other program"
-            ) from None
-        if error.errno == errno.EACCES:
-            raise UsageError(f"port {port} may not be used by this user: choose one above 1023 with --port") from None
-        raise UsageError(f"--host {host} --port {port}: {error.strerror}") from None
-    return bound
+        reason, code = getattr(error, "strerror", None) or error, getattr(error, "errno", None)
+        if code == errno.EADDRINUSE:
+            reason = "the port is in use: choose another one with --port, or end the other program"
+        if code == errno.EACCES:
+            reason = "this user may not use the port: choose one above 1023 with --port"
+        raise UsageError(f"--host {host} --port {port}: {reason}") from None
 
 
 def application(store: Store, address: Address, manager: str | None = None) -> Any:

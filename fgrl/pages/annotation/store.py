@@ -45,7 +45,6 @@ LONGEST_NAME = 100
 """Characters of an annotator's name."""
 COMPARED = ("span", "answers", "verdict", "cannot_judge")
 """Kinds of revision of which an import may not have another version than the store."""
-_READ_AT_ONCE = 500
 
 _TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -86,7 +85,7 @@ CREATE TABLE IF NOT EXISTS sessions (
 """
 """Not in `_TABLES`: stores of earlier versions get it when they are opened."""
 _REVISIONS = """
-SELECT revisions.number, items.id, annotators.name, kind, key, version, time, body FROM revisions
+SELECT items.id, annotators.name, kind, key, version, time, body FROM revisions
 JOIN items ON items.number = revisions.item JOIN annotators ON annotators.number = revisions.annotator
 """
 
@@ -132,7 +131,6 @@ class Store:
             raise DataError(f"{path}: there is no such store; `fgrl annotate serve SAMPLES --store {path}` creates it")
         self.path = path
         self._clock = clock
-        self._annotators: dict[str, int] = {}
         self.leases_each = LEASES_EACH
         """Items that one annotator holds at a time."""
         self._lock = threading.RLock()
@@ -229,7 +227,8 @@ class Store:
     @property
     def annotators(self) -> list[str]:
         """Their names, in the order in which they were added."""
-        return list(self._annotators)
+        with self._reading() as database:
+            return [name for (name,) in database.execute("SELECT name FROM annotators ORDER BY number")]
 
     @property
     def settings(self) -> PageSettings:
@@ -274,10 +273,11 @@ class Store:
 
     def add_annotators(self, names: Iterable[str]) -> list[str]:
         """Add those that are new, and return them. Raises `DataError` for a name that cannot be one."""
-        new = self._new_names(names)
+        known = self.annotators
+        new = [name for name in dict.fromkeys(map(checked_name, names)) if name not in known]
         if new:
-            with self._adding(new):
-                pass
+            with self._writing() as database:
+                self._add_names(database, new)
         return new
 
     def token_hashes(self) -> dict[str, bytes]:
@@ -330,32 +330,18 @@ class Store:
         that the store has differently.
         """
         revisions = list(revisions)
-        new = self._new_names(revision.annotator for revision in revisions)
-        with self._adding(new) as database:
+        with self._writing() as database:
+            self._add_names(database, [checked_name(revision.annotator) for revision in revisions])
             return sum(self._add(database, revision) for revision in revisions)
 
     def revisions(self, item: str | None = None, annotator: str | None = None) -> Iterator[Revision]:
-        """All revisions, or those of an item or of an annotator, in the order in which they were stored. Those that are
-        added while this is read are left out.
-        """
-        conditions, values = ["revisions.number > ?", "revisions.number <= ?"], []
-        if item is not None:
-            conditions.append("item = ?")
-            values.append(self._item(item))
-        if annotator is not None:
-            conditions.append("annotator = ?")
-            values.append(self._annotator(annotator))
-        query = f"{_REVISIONS} WHERE {' AND '.join(conditions)} ORDER BY revisions.number LIMIT {_READ_AT_ONCE}"
+        """All revisions, or those of an item or of an annotator, in the order in which they were stored."""
+        asked = {} if item is None else {"item": self._item(item)}
+        asked |= {} if annotator is None else {"annotator": self._annotator(annotator)}
+        own = " AND ".join(["true", *(f"{name} = :{name}" for name in asked)])
         with self._reading() as database:
-            (last,) = database.execute("SELECT coalesce(max(number), 0) FROM revisions").fetchone()
-        number = 0
-        while True:
-            with self._reading() as database:
-                rows = database.execute(query, (number, last, *values)).fetchall()
-            yield from (_revision(row[1:]) for row in rows)
-            if len(rows) < _READ_AT_ONCE:
-                return
-            number = rows[-1][0]
+            rows = database.execute(f"{_REVISIONS} WHERE {own} ORDER BY revisions.number", asked).fetchall()
+        return map(_revision, rows)
 
     def state(self, item: str, annotator: str) -> ItemState:
         """Return an annotator's record of an item as it is now."""
@@ -444,7 +430,7 @@ class Store:
         return self._items[number - 1]
 
     def _load(self) -> None:
-        """Write what never changes, and the annotators."""
+        """Read what never changes."""
         about = dict(self._database.execute("SELECT name, value FROM about"))
         self.id: str = about["id"]
         """Eight random hexadecimal digits, the same for the life of the store."""
@@ -455,27 +441,10 @@ class Store:
         self._digest: str = about["samples"]
         self._items = [row[0] for row in self._database.execute("SELECT id FROM items ORDER BY number")]
         self._numbers = {id: number for number, id in enumerate(self._items, start=1)}
-        self._load_annotators()
 
-    def _new_names(self, names: Iterable[str]) -> list[str]:
-        return [name for name in dict.fromkeys(map(checked_name, names)) if name not in self._annotators]
-
-    @contextmanager
-    def _adding(self, names: Sequence[str]) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that begins with new annotators; when it fails, nobody was added."""
-        earlier = self._annotators
+    def _add_names(self, database: sqlite3.Connection, names: Iterable[str]) -> None:
         rows = [(name, self._now()) for name in names]
-        try:
-            with self._writing() as database:
-                database.executemany("INSERT OR IGNORE INTO annotators (name, added) VALUES (?, ?)", rows)
-                self._load_annotators()
-                yield database
-        except BaseException:
-            self._annotators = earlier
-            raise
-
-    def _load_annotators(self) -> None:
-        self._annotators = dict(self._database.execute("SELECT name, number FROM annotators ORDER BY number"))
+        database.executemany("INSERT OR IGNORE INTO annotators (name, added) VALUES (?, ?)", rows)
 
     def _now(self) -> str:
         return _iso(self._clock())
@@ -486,9 +455,11 @@ class Store:
         return self._numbers[item]
 
     def _annotator(self, name: str) -> int:
-        if name not in self._annotators:
-            raise DataError(f"{self.path}: there is no annotator {name!r}: {', '.join(self._annotators) or 'none yet'}")
-        return self._annotators[name]
+        with self._reading() as database:
+            row = database.execute("SELECT number FROM annotators WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise DataError(f"{self.path}: there is no annotator {name!r}: {', '.join(self.annotators) or 'none yet'}")
+        return int(row[0])
 
     def _read_sample(self, number: int) -> Sample:
         with self._reading() as database:
@@ -566,7 +537,8 @@ class Store:
             self._append(database, thing, canonical({"order": order}), 0)
 
     def _name_of(self, annotator: int) -> str:
-        return next(name for name, number in self._annotators.items() if number == annotator)
+        (name,) = self._database.execute("SELECT name FROM annotators WHERE number = ?", (annotator,)).fetchone()
+        return str(name)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -30,7 +30,6 @@ ALLOWED = {
     "fgrl.pages.report.terminal": {"print"},  # rich: colours of its own; texts go through `visible`
     "fgrl.kinds.functions.calling": {"stderr"},  # what a user's function prints goes there: stdout carries results
     "fgrl.training.launching": {"stderr"},  # the last line of a process that ends without its main thread
-    "fgrl.experiments.pipeline.sweep_worker": {"stderr"},  # its log: stdout carries replies
     "fgrl.registry.shielding": {"stderr"},  # what a user's code prints goes there: stdout carries results
     "fgrl.feedback.rules.programs.harness": {
         "stdout",

@@ -120,7 +120,7 @@ def run(
         mlflow=mlflow,
         tensorboard=str(tensorboard_dir) if tensorboard_dir is not None else "" if tensorboard else None,
         arguments=overrides(context.args, context),
-        command=["fgrl", *sys.argv[1:]],
+        command=["fgrl", *(word for word in sys.argv[1:] if word != "--json")],
         swept=planning.SweptPoint.here(),
     )
     summary = pipeline.execute(loaded, runs, options, progress)

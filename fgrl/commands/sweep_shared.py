@@ -17,15 +17,15 @@ from fgrl.commands.shared import echo, emit, existing
 from fgrl.pages.report.text_tables import columns
 
 if TYPE_CHECKING:
-    from fgrl.experiments.pipeline.sweep_points import Cost, Needs, Sweep
+    from fgrl.experiments.pipeline.sweep_points import Sweep
+    from fgrl.experiments.pipeline.sweep_search import Search
     from fgrl.runs.results.sweep_records import SweepRecord
 console = lazy.load("fgrl.base.console")
 estimates = lazy.load("fgrl.runs.results.estimates")
 explaining = lazy.load("fgrl.registry.explaining")
-folders = lazy.load("fgrl.runs.folders")
-machine = lazy.load("fgrl.experiments.pipeline.machine")
 pages = lazy.load("fgrl.pages.report.sweep_page")
 recipes = lazy.load("fgrl.experiments.recipe")
+planning = lazy.load("fgrl.experiments.pipeline.planning")
 points = lazy.load("fgrl.experiments.pipeline.sweep_points")
 search = lazy.load("fgrl.experiments.pipeline.sweep_search")
 records = lazy.load("fgrl.runs.results.sweep_records")
@@ -37,9 +37,9 @@ sweeps = lazy.load("fgrl.library.sweeps")
 def quick(recipe: Path, texts: Sequence[str], options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> None:
     """Run the grid of overrides that list several values and leave with its exit code; nothing where there is none.
 
-    options: those of `fgrl run`. W&B's agent has chosen its values already, and a comma in them separates nothing.
+    options: those of `fgrl run`. The values of a point are chosen already, and a comma in them separates nothing.
     """
-    if not any("," in text for text in texts) or "WANDB_SWEEP_ID" in os.environ:
+    if not any("," in text for text in texts) or {"WANDB_SWEEP_ID", planning.SWEPT} & os.environ.keys():
         return
     words = [str(recipe)]
     words += [] if options["limit"] is None else ["--limit", str(options["limit"])]
@@ -93,57 +93,29 @@ def sweep_text(record: SweepRecord, made: Sweep) -> str:
     return "\n".join([*lines, f"index: {explaining.nearby(made.folder / records.INDEX)}"])
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-def planned(made: Sweep, asked: Any, record: SweepRecord, cost: Cost | None = None) -> Needs:
-    """Draw all points that are known without running, and plan them."""
-    needs: Needs = points.Needs(folders.Runs(made.runs))
-    if made.file.method == "bayes" and not record.points:
-        count = min(asked.count, search.FIRST_RANDOM)
-    else:
-        count = asked.count if made.file.method != "bayes" else len(record.points)
-    while len(record.points) < count:
-        record.points.append(asked.draw(record.points))
-    for point in record.points:
-        needs.add(point.number, plan := made.plan(point))
-        if cost is not None:
-            cost.add(plan)
-    return needs
-
-
-def _print_dry_run(made: Sweep, asked: Any, record: SweepRecord, as_json: bool) -> None:
-    needs = planned(made, asked, record, spent := points.Cost(made.limit))
-    groups, cost = list(points.shared_groups(needs, list(needs.plans))), spent.as_json()
-    own = {point.number: needs.missing(point.number) for point in record.points}
-    common = {key for stages, _users in groups for key in stages.values()}
+def _print_dry_run(made: Sweep, asked: Search, record: SweepRecord, as_json: bool) -> None:
+    """Print the points with the stages that each is the first to need, and what those cost."""
+    known = asked.count if made.file.method != "bayes" else len(record.points) or min(asked.count, search.FIRST_RANDOM)
+    while len(record.points) < known and (point := asked.draw(record.points)):
+        record.points.append(point)
+    spent = points.Cost(made.limit)
+    own = [(point, spent.add(made.plan(point))) for point in record.points]
+    cost = spent.as_json()
     if as_json:
         listed = [
-            {"number": point.number, "parameters": point.parameters, "command": made.command(point)}
-            | {"missing": list(own[point.number])}
-            for point in record.points
+            {"number": point.number, "parameters": point.parameters, "command": made.command(point), "missing": missing}
+            for point, missing in own
         ]
-        shared = [{"stages": stages, "points": users} for stages, users in groups]
-        whole = {"sweep": made.id, "of": asked.count, "threads": record.threads}
-        emit({**whole, "points": listed, "shared": shared, "cost": cost})
+        emit({"sweep": made.id, "of": asked.count, "threads": record.threads, "points": listed, "cost": cost})
         return
-    stages = sum(key not in common for missing in own.values() for key in missing.values())
-    echo(
-        f"{made.id}: {quantity(asked.count, 'point')}; {quantity(len(common), 'shared stage')} and {stages} of single points to run"
-    )
-    if len(record.points) < asked.count:
-        echo(f"  the first {len(record.points)} points; the others depend on their numbers")
-    rows = [("", *records.short_names(dict.fromkeys(record.varied)), "to run")]
-    for point in record.points:
-        alone = [name for name, key in own[point.number].items() if key not in common]
+    echo(f"{made.id}: {quantity(asked.count, 'point')}; {quantity(cost['stages'], 'stage')} to run")
+    if len(own) < asked.count:
+        echo(f"  the first {len(own)} points; the others depend on their numbers")
+    rows = [("", *records.short_names(dict.fromkeys(record.varied)), "to run, but for stages of points above")]
+    for point, missing in own:
         values = [records.as_word(point.parameters.get(name)) for name in record.varied]
-        nothing = "shared stages" if own[point.number] else "nothing"
-        rows.append((str(point.number), *values, ", ".join(alone) or nothing))
+        rows.append((str(point.number), *values, ", ".join(missing) or "nothing"))
     echo(columns(rows))
-    for shared_stages, users in groups:
-        first = ", ".join(map(str, users[:8])) + ", ..." * (len(users) > 8)
-        keys = ", ".join(f"{name} {key}" for name, key in shared_stages.items())
-        echo(f"  shared by {quantity(len(users), 'point')} ({first}): {keys}")
     if cost["calls"] or cost["unknown"]:
         price = f", at most ${cost['usd']:.4f}" if cost["usd"] else ""
         tokens = f"{cost['prompt tokens']:,} prompt tokens, {cost['completion tokens']:,} completion tokens"

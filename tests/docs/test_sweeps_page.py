@@ -25,10 +25,10 @@ def test_the_dry_runs_of_the_page(tmp_path: Path) -> None:
     place(tmp_path)
     dry = [words for words in commands() if "--dry-run" in words]
     said = [fgrl(*words, cwd=tmp_path) for words in dry]
-    assert [done.returncode for done in said] == [0, 0, 0], [done.stderr for done in said]
-    assert "shared by 2 points (1, 2): blank" in said[0].stdout
-    assert "16 points; 10 shared stages and 32 of single points to run" in said[1].stdout
-    assert "#SBATCH --array=1-16" in said[2].stdout
+    assert [done.returncode for done in said] == [0, 0], [done.stderr for done in said]
+    assert "2 points; 8 stages to run" in said[0].stdout
+    assert said[0].stdout.splitlines()[-1].split() == ["2", "1.0", "policy,", "evaluate"]
+    assert "16 points; 42 stages to run" in said[1].stdout
     assert not (tmp_path / "runs").exists()
 
 

@@ -17,9 +17,8 @@ from pipeline_helpers import FAKES, fake_recipe, fakes, fgrl, start
 from searches import searched, sweep_of
 
 from fgrl.experiments.pipeline import plan
-from fgrl.experiments.pipeline.sweep_points import Cost, Needs
+from fgrl.experiments.pipeline.sweep_points import Cost, shares
 from fgrl.experiments.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping, Search
-from fgrl.experiments.pipeline.sweep_worker import shares
 from fgrl.experiments.recipe.sweeps import EarlyTermination, Parameter
 from fgrl.runs.results.sweep_records import PointRecord, SweepRecord, read_sweep_record
 from fgrl.types import Ref
@@ -89,9 +88,6 @@ def test_shared_stages_run_once_whatever_jobs_is_and_nothing_is_repeated(tmp_pat
             folder.name.partition("-")[0] for folder in (tmp_path / runs / "stages").iterdir() if folder.name[0] != "."
         ]
         assert Counter(stages) == {"first": 1, "second": 2, "last": 6}
-        assert [(list(each.stages), each.points) for each in own.shared] == [
-            (["first"], [1, 2, 3, 4, 5, 6]), (["second"], [1, 2, 3]), (["second"], [4, 5, 6]),
-        ]  # fmt: skip
         assert set(stage_runs(tmp_path / runs).values()) == {1}
         assert own.threads == 1
     assert [point.value and point.value.mean for point in record(tmp_path, "one").points] == [
@@ -218,7 +214,8 @@ def test_what_shared_stages_fail_with_is_the_error_of_all_their_points(tmp_path:
     own = record(tmp_path)
     assert done.returncode == 9
     assert {(point.state, point.exit) for point in own.points} == {("failed", 4)}
-    assert all("first, which it shares with other points: over budget" in point.error for point in own.points)
+    assert own.points[0].error.startswith("over budget")
+    assert all("first, which it shares with point 1: over budget" in point.error for point in own.points[1:])
     assert len(list((tmp_path / "runs" / "r").iterdir())) == 1, "it was tried once"
 
 
@@ -374,23 +371,14 @@ def test_devices_are_shared_out(devices: str, jobs: int, expected: list[str | No
 # -- several machines --------------------------------------------------------------------------------------------------
 
 
-def test_array_jobs_run_what_the_sweep_then_collects(tmp_path: Path) -> None:
+def test_points_that_ran_alone_are_collected(tmp_path: Path) -> None:
     file = sweep(tmp_path, GRID)
-    printed = fgrl("sweep", file, "--slurm", "--dry-run", cwd=tmp_path).stdout
-    assert "#SBATCH --array=1-3" in printed
-    assert "#SBATCH --array=1-6" in printed
+    assert fgrl("sweep", file, "--point", "1", "--dry-run", cwd=tmp_path).stdout.count("\n") == 8
     assert not (tmp_path / "runs").exists()
-    written = fgrl("sweep", file, "--slurm", cwd=tmp_path)
-    assert "sbatch --dependency=afterany:$first" in written.stdout
-    (folder,) = (tmp_path / "runs" / "sweeps").iterdir()
-    for name, count in (("shared", 3), ("point", 6)):
-        text = (folder / f"{name}.sbatch").read_text()
-        assert text.startswith("#!/bin/bash\n#SBATCH")
-        command = text.splitlines()[-1]
-        for number in range(count, 0, -1):  # in any order
-            words = shell(command, number)
-            done = fgrl(*words[words.index("fgrl") + 1 :], cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
+    assert fgrl("sweep", file, "--point", "7", cwd=tmp_path).returncode == 2
+    for number in range(6, 0, -1):  # in any order
+        done = fgrl("sweep", file, "--point", number, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
     assert set(stage_runs(tmp_path / "runs").values()) == {1}
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "stages").glob("*/stage.json")}
     assert len(before) == 9
@@ -398,12 +386,6 @@ def test_array_jobs_run_what_the_sweep_then_collects(tmp_path: Path) -> None:
     assert collected.returncode == 0, collected.stderr
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert all(point.state == "finished" for point in record(tmp_path).points)
-
-
-def shell(command: str, number: int) -> list[str]:
-    import shlex
-
-    return [word.replace("$SLURM_ARRAY_TASK_ID", str(number)) for word in shlex.split(command)]
 
 
 def test_the_index_and_the_list_of_runs(tmp_path: Path) -> None:
@@ -414,7 +396,7 @@ def test_the_index_and_the_list_of_runs(tmp_path: Path) -> None:
     (entry,) = listed["runs"]
     assert (entry["recipe"], entry["state"], entry["done"]) == ("r", "finished", 7)
     inside = json.loads(fgrl("runs", entry["folder"], "--json", cwd=tmp_path).stdout)["runs"]
-    assert len(inside) == 4 + 3
+    assert len(inside) == 4
     index = Path(tmp_path / entry["folder"] / "index.html")
     assert "<small>2 trainings</small>" in index.read_text(), "those of the two levels: equal ones are drawn once"
     index.unlink()
@@ -437,14 +419,10 @@ def test_another_process_that_runs_the_sweep_is_named(tmp_path: Path) -> None:
     assert "another process runs this sweep" in refused.stderr
 
 
-def test_of_thousands_of_plans_only_names_and_keys_are_kept(tmp_path: Path) -> None:
+def test_a_stage_of_several_points_costs_once(tmp_path: Path) -> None:
     with fakes() as stages:
         recipe = fake_recipe(tmp_path, first=stages.Counting(), second=stages.Counting(steps=2, source=Ref("first")))
         planned = plan(recipe, tmp_path / "runs")
-        needs, spent = Needs(planned.runs), Cost(None)
-        needs.add(1, planned)
-        spent.add(planned)
-    first, second = planned.stages
-    assert needs.plans[1] == [("first", first.key, {}), ("second", second.key, {"first": first.key})]
-    assert needs.missing(1) == {"first": first.key, "second": second.key}
+        spent = Cost(None)
+        assert [spent.add(planned), spent.add(planned)] == [["first", "second"], []]
     assert spent.as_json()["stages"] == 2

@@ -17,7 +17,7 @@ from scipy import stats
 from fgrl.base.errors import UsageError
 from fgrl.experiments import recipe as recipes
 from fgrl.experiments.recipe.files import Address, chosen
-from fgrl.experiments.recipe.sweeps import Parameter, override, quick_sweep, read_sweep, split, texts_for_wandb
+from fgrl.experiments.recipe.sweeps import Parameter, override, quick_sweep, read_sweep, split
 from fgrl.experiments.recipe.tables import is_table_file
 from fgrl.registry import Problems, dump
 
@@ -141,16 +141,6 @@ def test_a_command_without_a_place_for_the_parameters_is_refused(tmp_path: Path)
         read_sweep(file).words()
 
 
-def test_numbers_that_wandb_would_read_as_texts_are_named(tmp_path: Path) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_text(
-        "parameters: {a: {min: 3e-7, max: 3.0e-5}, b: {values: [1e-3, x]}, c: {value: null}}\nmethod: random\n"
-    )
-    assert [note.partition(":")[0] for note in texts_for_wandb(file)] == [
-        "parameters.a.min", "parameters.b.values", "parameters.c.value",
-    ]  # fmt: skip
-
-
 # -- the files under sweeps/ -------------------------------------------------------------------------------------------
 
 
@@ -165,7 +155,6 @@ def test_a_shipped_sweep_passes_wandb_s_schema(file: Path) -> None:
     schema = json.loads((files("sweeps.config") / "schema.json").read_text(encoding="utf-8"))
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     jsonschema.validate(content, schema)
-    assert not texts_for_wandb(file)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**content, "method": "gird"}, schema)
 

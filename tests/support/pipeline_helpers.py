@@ -24,7 +24,7 @@ from fgrl import registry
 from fgrl.base.console import Console
 from fgrl.cli import main
 from fgrl.experiments.pipeline import Options, Summary, execute
-from fgrl.experiments.pipeline.sweep_worker import THREADS
+from fgrl.experiments.pipeline.sweep_points import THREADS
 from fgrl.registry import outside
 
 HERE = Path(__file__).resolve().parent

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 SWEPT = "FGRL_SWEPT"
-"""Set for the process of a distributed stage: the point of a sweep, as JSON."""
+"""Set for the process of a point, and for those of its distributed stages: the point of a sweep, as JSON."""
 
 
 class InputsChanged(DataError):
@@ -195,12 +195,12 @@ class SweptPoint:
     sweep: str
     """Name of the sweep's folder."""
     number: int
-    """From 1; 0 for stages that several points share."""
+    """From 1."""
     parameters: Mapping[str, Any]
 
     @classmethod
     def here(cls) -> SweptPoint | None:
-        """Return the one that the process of a distributed stage belongs to; None where it belongs to none."""
+        """Return the one that this process belongs to; None where it belongs to none."""
         text = os.environ.get(SWEPT)
         return cls(**json.loads(text)) if text else None
 

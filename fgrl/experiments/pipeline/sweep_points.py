@@ -1,33 +1,34 @@
-"""The points of a sweep as recipes with overrides, and the stages that they share."""
+"""The points of a sweep as recipes with overrides, and as commands."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-import shlex
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from fgrl.base import native
 from fgrl.base.errors import UsageError
 from fgrl.base.sanitizing import hide_in
 from fgrl.experiments import recipe as recipes
 from fgrl.experiments.pipeline.estimating import estimates
-from fgrl.experiments.pipeline.planning import Plan, plan
+from fgrl.experiments.pipeline.planning import Plan, SweptPoint, plan
 from fgrl.experiments.recipe import Recipe
 from fgrl.experiments.recipe.files import OTHER_RECIPE, OTHER_ROW
 from fgrl.experiments.recipe.sweeps import SweepFile, override
 from fgrl.experiments.stages.evaluate import EvaluateStage
 from fgrl.measuring.number_names import of_model
 from fgrl.registry import Problems, unknown
-from fgrl.runs.folders import Runs
 from fgrl.runs.results.sweep_records import SWEEPS, PointRecord
 
 TOKENS = ("prompt tokens", "completion tokens")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,19 @@ class Sweep:
         """Return the command that runs a point alone."""
         words = ["fgrl", "run", self.recipe, *self.words(point)]
         words += [] if self.runs == Path("runs") else ["--runs", str(self.runs)]
-        words += [] if self.limit is None else ["--limit", str(self.limit)]
-        return words + ([] if self.machines is None else ["--machines", self.machines])
+        for name in ("limit", "machines", "wandb", "mlflow"):
+            value = getattr(self, name)
+            words += [] if value is None else [f"--{name}", str(value)]
+        words += ["--tensorboard"] if self.tensorboard == "" else []
+        return words + (["--tensorboard-dir", self.tensorboard] if self.tensorboard else [])
+
+    def environment(self, point: PointRecord, threads: int, devices: str | None) -> dict[str, str]:
+        """Return the environment of that command in the sweep. devices: those that it may use; None: as this process
+        sees them.
+        """
+        swept = SweptPoint(self.id, point.number, point.parameters).inherited()
+        own = {**os.environ, **native.inherited(), **dict.fromkeys(THREADS, str(threads)), **swept}
+        return own if devices is None else {**own, DEVICES: devices}
 
     def load(self, point: PointRecord) -> Recipe:
         """Return the recipe of a point. Raises `Problems`."""
@@ -131,58 +143,16 @@ def check_metric(sweep: Sweep) -> None:
         raise UsageError(f"metric.name: {unknown('number', metric.name, shown)}")
 
 
-class Needed(NamedTuple):
-    """What is kept of a planned stage: thousands of whole plans would fill the memory."""
-
-    name: str
-    key: str
-    upstream: Mapping[str, str]
-
-
-@dataclass
-class Needs:
-    """The stages that the points need."""
-
-    runs: Runs
-    plans: dict[int, list[Needed]] = field(default_factory=dict)
-    """By the number of the point."""
-    done: set[str] = field(default_factory=set)
-    """Keys of the stages that are done, as far as is known here."""
-
-    def add(self, number: int, planned: Plan) -> None:
-        self.plans[number] = [Needed(stage.name, stage.key, stage.upstream) for stage in planned.stages]
-        self.done |= {stage.key for stage in planned.stages if stage.cached}
-
-    def look_again(self, number: int) -> None:
-        """See which stages of a point are done by now."""
-        for stage in self.plans[number]:
-            found = self.runs.find(stage.key)
-            if found is not None and found.is_done(stage.key):
-                self.done.add(stage.key)
-
-    def missing(self, number: int) -> dict[str, str]:
-        """Return the keys of a point's stages that are not done, by name, in order of execution."""
-        return {stage.name: stage.key for stage in self.plans[number] if stage.key not in self.done}
-
-
-def shared_groups(
-    needs: Needs, numbers: Sequence[int], *, also_done: bool = False
-) -> Iterator[tuple[dict[str, str], list[int]]]:
-    """Yield (stages that several of these points share, by name with their keys; those points), in an order in which they
-    can run. The first of the points knows the stages by these names. also_done: those that are done already, too.
+def shares(devices: Sequence[str], jobs: int) -> list[str | None]:
+    """Return the devices of each of `jobs` points: a share each, or one for several where there are fewer; None
+    where there are none to share out.
     """
-    plans = {number: {stage.name: stage.key for stage in needs.plans[number]} for number in numbers}
-    missing = plans if also_done else {number: needs.missing(number) for number in numbers}
-    users: dict[str, list[int]] = {}
-    for number, stages in missing.items():
-        for key in stages.values():
-            users.setdefault(key, []).append(number)
-    for number, stages in missing.items():
-        groups: dict[tuple[int, ...], dict[str, str]] = {}
-        for name, key in stages.items():
-            if len(users[key]) > 1 and users[key][0] == number:
-                groups.setdefault(tuple(users[key]), {})[name] = key
-        yield from ((stages, list(sharing)) for sharing, stages in groups.items())
+    if jobs < 2 or not devices:
+        return [None] * jobs
+    if len(devices) < jobs:
+        return [devices[place % len(devices)] for place in range(jobs)]
+    each = len(devices) // jobs
+    return [",".join(devices[place * each : (place + 1) * each]) for place in range(jobs)]
 
 
 @dataclass
@@ -194,7 +164,8 @@ class Cost:
     total: dict[str, float] = field(default_factory=lambda: {"calls": 0, **dict.fromkeys(TOKENS, 0), "usd": 0.0})
     unknown: list[str] = field(default_factory=list)
 
-    def add(self, planned: Plan) -> None:
+    def add(self, planned: Plan) -> list[str]:
+        """Return the stages that this point is the first to need."""
         new = {stage.name: stage.key for stage in planned.stages if not stage.cached and stage.key not in self.seen}
         self.seen |= set(new.values())
         for name, estimate in estimates(planned, self.limit).items() if new else ():
@@ -206,32 +177,7 @@ class Cost:
                     self.total[what] += value
                 elif what not in TOKENS:
                     self.unknown.append(f"{name} ({new[name]})")
+        return list(new)
 
     def as_json(self) -> dict[str, Any]:
         return {"stages": len(self.seen), **self.total, "unknown": list(dict.fromkeys(self.unknown))}
-
-
-SBATCH = """#!/bin/bash
-#SBATCH --job-name={name}
-#SBATCH --array={array}
-#SBATCH --cpus-per-task={threads}
-#SBATCH --output={logs}/slurm-%A-%a.log
-# devices, memory and time are those of your cluster: #SBATCH --gpus=1 --mem=64G --time=12:00:00
-cd {here}
-export OMP_NUM_THREADS={threads}
-{command} --{what} "$SLURM_ARRAY_TASK_ID"
-"""
-
-
-def sbatch(sweep: Sweep, *, what: str, count: int, threads: int, options: Sequence[str]) -> str:
-    """Return an array job that runs the points of a sweep (what: "point") or the stages that they share ("shared")."""
-    words = [sys.executable, "-P", "-m", "fgrl", "sweep", sweep.path, *options]
-    return SBATCH.format(
-        name=f"{sweep.id}-{what}",
-        array=f"1-{count}",
-        threads=threads,
-        logs=shlex.quote(str(sweep.folder.absolute())),
-        here=shlex.quote(str(Path.cwd())),
-        command=shlex.join(words),
-        what=what,
-    )

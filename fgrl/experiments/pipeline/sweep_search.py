@@ -45,13 +45,14 @@ class Search:
         """
         self.sweep, self.seed = sweep, seed
         cap = most or sweep.run_cap
-        grid = sweep.method == "grid"
-        combinations = [each.choices or [] for each in sweep.parameters.values()]
-        if not grid and cap is None:
+        if sweep.method == "grid":
+            every = math.prod(len(each.choices or []) for each in sweep.parameters.values())
+            cap = every if cap is None else min(cap, every)
+        if cap is None:
             raise UsageError(
                 f"method: {sweep.method} has no end: give the number of points, with --points N or run_cap: N"
             )
-        self.count = min(cap or math.inf, math.prod(map(len, combinations))) if grid else cap
+        self.count = cap
         """Number of points."""
         if sweep.method == "bayes":
             _optuna("method: bayes")
@@ -59,7 +60,7 @@ class Search:
     def draw(self, known: Sequence[PointRecord]) -> PointRecord | None:
         """Return the point after these; None where there are no more. known: all points so far, in order."""
         number = len(known) + 1
-        if number > (self.count or 0):
+        if number > self.count:
             return None
         shares: dict[str, float] = {}
         if self.sweep.method == "bayes" and number > FIRST_RANDOM and any(map(self._told, known)):

@@ -1,31 +1,36 @@
-"""Runs the points of a sweep: what is missing of them, the stages that they share first.
+"""Runs the points of a sweep: each is a `fgrl run` in a process of its own.
 
 1. the record of an earlier start, whose finished points stay as they are while their stages have the same keys
-2. points are drawn and planned; a point whose stages are all done, with its page, is finished without a process
-3. each free worker gets stages that several points wait for, or else a point that waits for none
-4. after every task the record is written; at the end the page
+2. points are drawn and planned
+3. a point begins where there is room for it, and no point that runs still has to make a stage that it needs: so what
+   several points share is made once, by the first of them
+4. after every point the record is written; at the end the page
 """
 
 from __future__ import annotations
 
-import queue
+import json
+import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fgrl.base import lazy
+from fgrl.base import lazy, stops
 from fgrl.base.console import Console, duration
-from fgrl.base.errors import DONE, INTERRUPTED, POINT_FAILED, WRONG_REQUEST, Aborted, FgrlError, UsageError
+from fgrl.base.errors import DONE, FAILED, INTERRUPTED, POINT_FAILED, WRONG_REQUEST, Aborted, FgrlError, UsageError
 from fgrl.base.files import write_text
 from fgrl.base.visible import quantity
 from fgrl.experiments.pipeline.interrupts import Interrupts
 from fgrl.experiments.pipeline.log import read_log
-from fgrl.experiments.pipeline.sweep_points import Needs, Sweep, check_metric, shared_groups
+from fgrl.experiments.pipeline.sweep_points import Sweep, check_metric, shares
 from fgrl.experiments.pipeline.sweep_search import EarlyStopping, Search
-from fgrl.experiments.pipeline.sweep_worker import Reply, Task, Worker, shares
 from fgrl.measuring.number_names import of_model
 from fgrl.registry import did_you_mean
 from fgrl.runs.folders import LOCK, Runs, now
@@ -33,7 +38,6 @@ from fgrl.runs.results.comparing import options_of, row_difference
 from fgrl.runs.results.sweep_records import (
     Lead,
     PointRecord,
-    SharedRecord,
     SweepRecord,
     in_words,
     main_number,
@@ -48,23 +52,29 @@ from fgrl.runs.run import Run
 
 page = lazy.load("fgrl.pages.report.sweep_page")
 
-POLL = 0.3
-"""Seconds between two looks at Ctrl-C and at the logs of points that may be stopped early."""
-ASK_AGAIN = 1.0
-"""Seconds after which a worker that was asked to stop is asked again."""
+POLL = 0.2
+"""Seconds between two looks at Ctrl-C, and at the processes and logs of points."""
 
 
 @dataclass
 class _Running:
-    """What a worker does."""
+    """A point that runs."""
 
-    number: int
-    """Of the point, or of the first of those that share the stages."""
-    keys: set[str]
-    shared: SharedRecord | None = None
+    point: PointRecord
+    devices: str | None
+    process: subprocess.Popen[bytes]
+    output: Path
+    asked: bool = False
+    """True if it was asked to stop."""
     stopped_early: bool = False
-    asked: float | None = None
-    """Time at which it was asked to stop."""
+
+    @property
+    def reply(self) -> Mapping[str, Any] | None:
+        """What `fgrl run --json` printed; None where it was lost before."""
+        try:
+            return dict(json.loads(self.output.read_bytes()))
+        except ValueError:
+            return None
 
 
 def begin(sweep: Sweep, command: Sequence[str], threads: int | None, default_threads: int) -> SweepRecord:
@@ -89,7 +99,6 @@ def begin(sweep: Sweep, command: Sequence[str], threads: int | None, default_thr
         seed=sweep.seed,
         started=now() if earlier is None else earlier.started,
         points=[] if earlier is None else earlier.points,
-        shared=[] if earlier is None else earlier.shared,
     )
     if metric is None and earlier is not None:
         record.metric, record.goal, record.of_reward = earlier.metric, earlier.goal, earlier.of_reward
@@ -103,19 +112,16 @@ class Sweeping:
         self, sweep: Sweep, record: SweepRecord, search: Search, *, jobs: int, devices: Sequence[str], console: Console
     ) -> None:
         self.sweep, self.record, self.search, self.console = sweep, record, search, console
-        self.needs = Needs(Runs(sweep.runs))
+        self.runs = Runs(sweep.runs)
         rule, metric = sweep.file.early_terminate, sweep.file.metric
         self.stopping = EarlyStopping(rule, metric.goal) if rule is not None and metric is not None else None
-        self._replies: queue.Queue[tuple[Worker, Reply]] = queue.Queue()
-        self.workers = [
-            Worker(self._replies, record.threads, sweep.folder / f"worker-{place}.log", own)
-            for place, own in enumerate(shares(devices, jobs), start=1)
-        ]
-        self._running: dict[Worker, _Running] = {}
-        self._given: set[int] = set()
+        self._room = shares(devices, jobs)
+        """Devices of each point that may begin now."""
+        self._running: list[_Running] = []
+        self._begun: set[int] = set()
         """Points that this process has begun."""
-        self._tried: set[str] = set()
-        """Keys of the shared stages that it has begun."""
+        self._done: set[str] = set()
+        """Keys of stages that are known to be done."""
 
     def run(self) -> SweepRecord:
         """Run what is missing. The record has how it went: `exit` is 0, 9 where a point failed, 130 after Ctrl-C."""
@@ -137,8 +143,9 @@ class Sweeping:
                 except Aborted:
                     self.console.alert("aborted")
                 finally:
-                    for worker in self.workers:
-                        worker.end(at_once=worker in self._running)
+                    for running in self._running:
+                        os.killpg(running.process.pid, signal.SIGKILL)
+                        running.process.wait()
                 interrupted = interrupts()
             self._conclude(interrupted=interrupted)
         finally:
@@ -151,48 +158,49 @@ class Sweeping:
         """Compare the points of an earlier start with what their recipes plan now."""
         for point in self.record.points:
             point.parameters = self.search.values(point.number, point.shares)
-            keys = self._planned(point)
-            ended = point.state == "stopped early" or (
-                point.state == "finished"
-                and bool(keys)
-                and not self.needs.missing(point.number)
-                and (self.sweep.runs / point.run).is_dir()
-            )
-            if keys and not (ended and point.keys == keys):
-                point.state, point.exit, point.error, point.keys, point.reported = "waiting", None, "", keys, []
+            self._plan(point)
         if self.stopping is not None:
             self.stopping.replay(self.record.points)
         done = sum(point.state in ("finished", "stopped early") for point in self.record.points)
         if done:
             self.console.say(f"{done} points are finished already")
 
-    def _planned(self, point: PointRecord) -> dict[str, str]:
-        """Plan a point and return the keys of its stages; none where its recipe has a mistake."""
-        if point.number not in self.needs.plans:
-            try:
-                self.needs.add(point.number, self.sweep.plan(point))
-            except FgrlError as error:
-                point.state, point.exit, point.error = "failed", error.exit_code, str(error)
-                return {}
-        return {stage.name: stage.key for stage in self.needs.plans[point.number]}
+    def _plan(self, point: PointRecord) -> None:
+        """Note the keys of a point's stages, and that it waits, unless it has ended with the same. A mistake in its
+        recipe is its failure.
+        """
+        try:
+            stages = self.sweep.plan(point).stages
+        except FgrlError as error:
+            point.state, point.exit, point.error, point.keys = "failed", error.exit_code, str(error), {}
+            return
+        self._done |= {stage.key for stage in stages if stage.cached}
+        keys = {stage.name: stage.key for stage in stages}
+        whole = point.state == "finished" and self._done.issuperset(keys.values())
+        ended = point.state == "stopped early" or (whole and (self.sweep.runs / point.run).is_dir())
+        if point.keys != keys or not ended:
+            point.state, point.exit, point.error, point.keys, point.reported = "waiting", None, "", keys, []
+
+    def _missing(self, point: PointRecord) -> set[str]:
+        """Return the keys of a point's stages that are not done."""
+        for key in {*point.keys.values()} - self._done:
+            found = self.runs.find(key)
+            if found is not None and found.is_done(key):
+                self._done.add(key)
+        return {*point.keys.values()} - self._done
 
     def _open(self) -> list[PointRecord]:
         """Points that wait for their turn."""
-        running = {each.number for each in self._running.values() if each.shared is None}
-        return [
-            point
-            for point in self.record.points
-            if point.state in ("waiting", "unfinished") and point.number not in running | self._given
-        ]
+        return [each for each in self.record.points if each.state == "waiting" and each.number not in self._begun]
 
     def _draw(self) -> None:
-        """Draw points: a search draws one for each free worker, the others all at once."""
-        while len(self._open()) < len(self.workers) or self.sweep.file.method != "bayes":
+        """Draw points: a search draws one for each that may begin, the others all at once."""
+        while len(self._open()) < len(self._room) or self.sweep.file.method != "bayes":
             point = self.search.draw(self.record.points)
             if point is None:
                 return
             self.record.points.append(point)
-            point.keys = self._planned(point)
+            self._plan(point)
 
     def _has_reached_target(self) -> bool:
         metric, ranked = self.sweep.file.metric, self.record.ranked
@@ -201,106 +209,98 @@ class Sweeping:
         best = mean_of(ranked[:1])
         return best >= metric.target if metric.goal == "maximize" else best <= metric.target
 
-    # -- tasks ---------------------------------------------------------------------------------------------------------
+    # -- processes -----------------------------------------------------------------------------------------------------
 
     def _loop(self, interrupted: Callable[[], bool]) -> None:
         while True:
-            if not interrupted() and not self._has_reached_target():
-                for worker in self.workers:
-                    if worker not in self._running:
-                        self._draw()
-                        self._give(worker)
-            write_sweep(self.sweep.folder, self.record)
+            while self._room and not interrupted() and not self._has_reached_target():
+                self._draw()
+                busy = set[str]().union(*(self._missing(running.point) for running in self._running))
+                point = next((each for each in self._open() if not busy & {*each.keys.values()}), None)
+                if point is None:
+                    break
+                self._begin(point)
             if not self._running:
                 return
-            while True:
-                for worker, running in self._running.items():
-                    self._watch(worker, running, interrupted=interrupted())
-                try:
-                    worker, reply = self._replies.get(timeout=POLL)
-                    break
-                except queue.Empty:
-                    continue
-            self._take(self._running.pop(worker), reply)
+            time.sleep(POLL)
+            for running in [*self._running]:
+                if running.process.poll() is None:
+                    self._watch(running, interrupted=interrupted())
+                else:
+                    self._running.remove(running)
+                    self._room.append(running.devices)
+                    self._take(running)
+                    write_sweep(self.sweep.folder, self.record)
 
-    def _give(self, worker: Worker) -> None:
-        """Give a worker the next task, if there is one that can begin."""
-        busy = set[str]().union(*(running.keys for running in self._running.values()))
-        groups = list(shared_groups(self.needs, [point.number for point in self._open()]))
-        for point in self._open():
-            missing = self.needs.missing(point.number)
-            if busy & set(missing.values()):
-                continue
-            group = next((group for group in groups if point.number in group[1]), None)
-            if group is not None and not self._tried & set(group[0].values()):
-                self._give_shared(worker, *group)
-            else:
-                self._running[worker] = _Running(point.number, set(missing.values()))
-                self._given.add(point.number)
-                point.state = "unfinished"
-                self.console.say(f"{self._label(point)}: {quantity(len(missing), 'stage')} to run")
-                worker.give(task_of(self.sweep, point))
-            return
+    def _begin(self, point: PointRecord) -> None:
+        self._begun.add(point.number)
+        point.state = "unfinished"
+        write_sweep(self.sweep.folder, self.record)
+        self.console.say(f"{self._label(point)}: {quantity(len(self._missing(point)), 'stage')} to run")
+        devices, said = self._room.pop(0), self._log(point).with_suffix(".json")
+        environment = self.sweep.environment(point, self.record.threads, devices)
+        with (
+            said.open("wb") as output,
+            self._log(point).open("ab") as log,
+            stops.children_end_with_us(environment),
+        ):
+            process = subprocess.Popen(
+                [sys.executable, "-m", *self.sweep.command(point), "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches it once, through us
+            )
+        self._running.append(_Running(point, devices, process, said))
 
-    def _give_shared(self, worker: Worker, stages: dict[str, str], users: list[int]) -> None:
-        point, shared = self.record.points[users[0] - 1], SharedRecord(stages=stages, points=users)
-        self.record.shared = [each for each in self.record.shared if each.stages != stages]
-        self.record.shared.append(shared)
-        self._running[worker] = _Running(point.number, set(stages.values()), shared)
-        self._tried |= set(stages.values())
-        self.console.say(f"shared by {quantity(len(users), 'point')}: {', '.join(stages)}")
-        worker.give(task_of(self.sweep, point, only=list(stages)))
+    def _log(self, point: PointRecord) -> Path:
+        return self.sweep.folder / f"point-{point.number}.log"
 
-    def _take(self, running: _Running, reply: Reply) -> None:
-        """Note how a task went."""
-        point = self.record.points[running.number - 1]
-        self.needs.look_again(point.number)
-        folder = "" if not reply.folder else str(Path(reply.folder).resolve().relative_to(self.sweep.runs.resolve()))
-        if running.shared is not None:
-            shared = running.shared
-            shared.exit, shared.error, shared.run, shared.seconds = reply.exit, reply.error, folder, reply.seconds
-            if reply.exit not in (DONE, INTERRUPTED):
-                for number in shared.points:  # what they need cannot be made
-                    other = self.record.points[number - 1]
-                    other.state, other.exit, other.run = "failed", reply.exit, folder
-                    other.error = f"{', '.join(shared.stages)}, which it shares with other points: {reply.error}"
-                self.console.alert(
-                    f"{', '.join(shared.stages)}: failed with exit code {reply.exit}: {_first_line(reply.error)}"
-                )
-            elif reply.exit == INTERRUPTED:
-                self._given.update(shared.points)  # it was stopped: not again by itself
-            return
-        point.run, point.exit, point.error = folder or point.run, reply.exit, reply.error
-        point.seconds = (point.seconds or 0.0) + (reply.seconds or 0.0)
-        if running.stopped_early and reply.exit == INTERRUPTED:
-            point.state, point.exit, point.error = "stopped early", None, ""
-        elif reply.exit == DONE:
+    def _watch(self, running: _Running, *, interrupted: bool) -> None:
+        """Pass on Ctrl-C, and stop a point that has fallen behind."""
+        if not running.asked and self.stopping is not None:
+            running.stopped_early = self._read_log(running.point)
+        if (interrupted or running.stopped_early) and not running.asked:
+            running.asked = True
+            running.process.send_signal(signal.SIGTERM)
+
+    def _take(self, running: _Running) -> None:
+        """Note how a point ended."""
+        point, code, reply = running.point, running.process.returncode, running.reply
+        stages = (reply or {}).get("stages", {})
+        if reply is not None and reply.get("folder"):
+            point.run = str(Path(reply["folder"]).resolve().relative_to(self.sweep.runs.resolve()))
+        point.seconds = sum(stage["seconds"] or 0.0 for stage in stages.values())
+        if code == INTERRUPTED or (running.asked and code < 0):
+            point.state = "stopped early" if running.stopped_early else "unfinished"
+        elif reply is None:
+            how = f"signal {-code} has ended it" if code < 0 else f"it ended with {code}"
+            memory = "; the machine may have been out of memory" if code == -signal.SIGKILL else ""
+            point.state, point.exit = "failed", max(code, FAILED)
+            point.error = f"the process of this point was lost: {how}{memory} (see {self._log(point).name})"
+        elif code == DONE:
             finish(point, self.sweep, self.record)
-        elif reply.exit == INTERRUPTED:
-            point.state = "unfinished"
+            if self.stopping is not None:
+                self._read_log(point)
         else:
-            point.state = "failed"
-        if self.stopping is not None and reply.exit == DONE:
-            self._read_log(point)
+            point.state, point.exit, point.error = "failed", code, reply["error"].removeprefix("fgrl: ")
+            self._fail_with(point, {stage["key"]: name for name, stage in stages.items() if not stage["done"]})
         self._say_result(point)
 
-    def _watch(self, worker: Worker, running: _Running, *, interrupted: bool) -> None:
-        """Pass on Ctrl-C, and stop a point that has fallen behind."""
-        point = self.record.points[running.number - 1]
-        if self.stopping is not None and running.shared is None and running.asked is None:
-            running.stopped_early = self._read_log(point)
-        if (interrupted or running.stopped_early) and (
-            running.asked is None or time.monotonic() - running.asked > ASK_AGAIN
-        ):
-            running.asked = time.monotonic()
-            worker.ask_to_stop()
+    def _fail_with(self, point: PointRecord, failed: Mapping[str, str]) -> None:
+        """Give up the points that need a stage which a point could not make. failed: names by keys."""
+        for other in self._open():
+            if name := next((failed[key] for key in other.keys.values() if key in failed), None):
+                other.state, other.exit, other.run = "failed", point.exit, point.run
+                other.error = f"{name}, which it shares with point {point.number}: {point.error}"
 
     def _read_log(self, point: PointRecord) -> bool:
         """Take in what the point has logged since the last look. Returns True if it is to be stopped."""
         assert self.stopping is not None
         name, _, logged = self.record.metric.partition("/")
         key = point.keys.get(name)
-        stage = None if key is None else self.needs.runs.find(key)
+        stage = None if key is None else self.runs.find(key)
         rows = [] if stage is None else read_log(stage.place / "log.jsonl")
         values = [row[logged] for row in rows if row.get(logged) is not None]
         for count in range(len(point.reported) + 1, len(values) + 1):
@@ -343,17 +343,6 @@ class Sweeping:
         )
         after = f" after {point.reported[-1][0]} values" if point.state == "stopped early" else ""
         self.console.say(f"{label}: {point.state}{after} in {duration(point.seconds or 0.0)}{value}")
-
-
-def task_of(sweep: Sweep, point: PointRecord, only: list[str] | None = None) -> Task:
-    """Return the task of a point, or (only) of stages that it shares with others."""
-    parameters = point.parameters if only is None else {}
-    swept = {"sweep": sweep.id, "number": 0 if only else point.number, "parameters": parameters}
-    words, command = sweep.words(point), sweep.command(point)
-    command += [] if only is None else [word for name in only for word in ("--only", name)]
-    options = {name: getattr(sweep, name) for name in ("limit", "wandb", "mlflow", "tensorboard")}
-    options |= {"only": only or [], "command": command}
-    return Task(sweep.recipe, words, str(sweep.runs), options, swept, sweep.machines)
 
 
 def finish(point: PointRecord, sweep: Sweep, record: SweepRecord) -> None:

@@ -77,7 +77,7 @@ def trackers(
     that the run is: W&B groups the runs of a sweep, and its charts find the parameters by their paths.
     """
     made: list[Tracker] = []
-    identity = f"{swept.sweep}-{swept.number}" if swept is not None and swept.number else None
+    identity = f"{swept.sweep}-{swept.number}" if swept is not None else None
     for settings in tracking.values():
         if isinstance(settings, TensorBoard):
             folder = Path(settings.folder) / recipe / run.name if settings.folder is not None else run / "tensorboard"

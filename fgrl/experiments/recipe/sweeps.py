@@ -25,7 +25,7 @@ from fgrl.experiments.recipe.files import OTHER_RECIPE, OTHER_ROW
 from fgrl.registry import Settings
 from fgrl.registry.explaining import nearby
 from fgrl.registry.settings_file import Shelf, read_settings
-from fgrl.registry.tree import Text, parse, scalar
+from fgrl.registry.tree import Text, parse
 
 special = lazy.load("scipy.special")
 
@@ -283,22 +283,6 @@ def read_sweep(path: Path) -> SweepFile:
     return sweep
 
 
-def texts_for_wandb(path: Path) -> list[str]:
-    """Return the values of a sweep file that are something else for W&B: it reads YAML 1.1, where `3e-7` is a text, and
-    its agent writes null as the text None.
-    """
-    found = []
-    for name, parameter in dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("parameters") or {}).items():
-        for key, value in parameter.items() if isinstance(parameter, dict) else ():
-            for each in value if isinstance(value, list) else [value]:
-                where = f"parameters.{name}.{key}"
-                if isinstance(each, str) and isinstance(scalar(each), float):
-                    found.append(f"{where}: W&B reads {each} as a text; write it with a point, as in 3.0e-7")
-                if each is None:
-                    found.append(f"{where}: W&B's agent sends null as the text None")
-    return found
-
-
 def override(name: str, value: Any) -> str:
     """Return the override that sets a parameter: what is behind the sign is YAML."""
     text = (
@@ -356,7 +340,4 @@ def _short(number: float) -> float:
     return float(f"{number:.{DIGITS}g}")
 
 
-__all__ = [
-    "EarlyTermination", "Objective", "Parameter", "SweepFile", "override", "quick_sweep", "read_sweep", "split",
-    "texts_for_wandb",
-]  # fmt: skip
+__all__ = ["EarlyTermination", "Objective", "Parameter", "SweepFile", "override", "quick_sweep", "read_sweep", "split"]

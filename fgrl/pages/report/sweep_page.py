@@ -195,20 +195,14 @@ def _figure(record: SweepRecord, settings: list[list[PointRecord]], best: set[in
     seeds = " Each value is the mean over the seeds." if SEED in record.varied else ""
     if not shown or not varied:
         return None, ""
-    numeric = all(isinstance(each.values[0], int | float) and not isinstance(each.values[0], bool) for each in shown)
-    if len(varied) == 1 and numeric:
-        note = f"{record.metric} over {names[0]}, with intervals over prompts; the ring marks the best.{seeds}"
-        return sweep_plots.response(shown, names[0]), note
-    better = f"the {'larger' if record.goal == 'maximize' else 'smaller'} the number, the stronger"
     if len(varied) == 2 and sweep_plots.fits_heat_map(shown):
+        better = f"the {'larger' if record.goal == 'maximize' else 'smaller'} the number, the stronger"
         note = (
             f"{record.metric}: {better} the cell; below each value its interval over prompts; framed: the best.{seeds}"
         )
         return sweep_plots.heat_map(shown, (names[0], names[1]), better=record.goal), note
-    note = (
-        f"Each line is a setting, from its parameters to {record.metric}: {better} the line; orange: the best.{seeds}"
-    )
-    return sweep_plots.parallel(shown, names, _short(record.metric), better=record.goal), note
+    note = f"{record.metric} over each parameter, with intervals over prompts; the ring marks the best.{seeds}"
+    return Markup("").join(sweep_plots.response(shown, place, name) for place, name in enumerate(names)), note
 
 
 def _curves(record: SweepRecord, runs: Path) -> list[Compared]:

@@ -1,11 +1,10 @@
-"""The points of a sweep as plots: values over one parameter, a heat map over two, parallel coordinates over more.
+"""The points of a sweep as plots: a heat map over two parameters, or the number over each of them.
 
 Every text of a plot comes from data, and is escaped.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,20 +37,25 @@ class Shown:
 
 
 @on_page
-def response(shown: Sequence[Shown], name: str, *, width: int = 620, height: int = 240) -> tuple[Any, str]:
-    """Return the number over one numeric parameter, with intervals."""
-    across = [float(each.values[0]) for each in shown]
+def response(shown: Sequence[Shown], place: int, name: str, *, width: int = 620, height: int = 240) -> tuple[Any, str]:
+    """Return the number over the parameter at `place`, with intervals: over numbers, or over words side by side."""
+    values = _ordered([each.values[place] for each in shown])
+    numeric = all(map(_is_number, values))
     ends = [end for each in shown for end in (each.mean, each.low, each.high) if end is not None]
-    log = _is_log(across)
-    axes = page_axes(
-        width, height, (min(across) / 1.3, max(across) * 1.3) if log else limits(across), limits(ends), log=log
-    )
-    for each, place in zip(shown, across, strict=True):
+    log = numeric and min(values) > 0 and max(values) / min(values) >= DECADES
+    across = limits(values if numeric else range(len(values)))
+    axes = page_axes(width, height, (values[0] / 1.3, values[-1] * 1.3) if log else across, limits(ends), log=log)
+    axes.set_title(_label(name), loc="left", fontsize=11, pad=3, color=STAND_INS["muted"])
+    words = [as_word(value) for value in values]
+    if not numeric:
+        axes.set_xticks(range(len(words)), [_label(word, width // len(words) // LETTER) for word in words])
+    for each in shown:
+        at = each.values[place] if numeric else words.index(as_word(each.values[place]))
         if each.low is not None and each.high is not None:
-            axes.vlines(place, each.low, each.high, color=STAND_INS["accent"], alpha=0.55, lw=1.5)
-        axes.plot([place], [each.mean], "o", ms=4, mew=0, color=STAND_INS["accent"], gid="dots")
+            axes.vlines(at, each.low, each.high, color=STAND_INS["accent"], alpha=0.55, lw=1.5)
+        axes.plot([at], [each.mean], "o", ms=4, mew=0, color=STAND_INS["accent"], gid="dots")
         if each.best:
-            axes.plot([place], [each.mean], "o", ms=10, mfc="none", mec=STAND_INS["s1"], mew=2, gid="best")
+            axes.plot([at], [each.mean], "o", ms=10, mfc="none", mec=STAND_INS["s1"], mew=2, gid="best")
     return axes, f"the number over {name}, {len(shown)} settings"
 
 
@@ -94,50 +98,9 @@ def _interval(each: Shown) -> str:
     return "" if each.low is None or each.high is None else f"{number(each.low)} to {number(each.high)}"
 
 
-@on_page
-def parallel(shown: Sequence[Shown], names: Sequence[str], metric: str, *, better: str) -> tuple[Any, str]:
-    """Return an axis for each parameter and one for the number, and a line for each setting; the stronger, the better."""
-    rows = [[*each.values, each.mean] for each in shown]
-    axes = blank_axes((len(names) + 1, 1), (24 + LETTER * LONGEST, 260), (0, 36))
-    heights = [_heights(column) for column in zip(*rows, strict=True)]
-    for place, (name, known) in enumerate(zip([*names, metric], heights, strict=True)):
-        axes.vlines(place, -0.4, 0.4, color=STAND_INS["line"], lw=1, gid="axis")
-        axes.text(place, -0.5, _label(name), ha="center", color=STAND_INS["ink"], fontsize=12)
-        ends = sorted(known.items(), key=lambda at: at[1])
-        for text, height in ends if len(known) <= 5 else ends[:: len(ends) - 1]:
-            axes.text(place + 0.03, height, _label(text), va="center", color=STAND_INS["ink"], fontsize=12, gid="tick")
-    for each, row in sorted(
-        zip(shown, rows, strict=True), key=lambda pair: (pair[0].best, _goodness(pair[0], shown, better))
-    ):
-        shade = 0.12 + 0.6 * _goodness(each, shown, better) ** 2
-        colour, style = (
-            ("s1", {"lw": 3, "gid": "best"})
-            if each.best
-            else ("accent", {"lw": 1.75, "alpha": shade, "gid": "setting"})
-        )
-        spots = [known[as_word(value)] for known, value in zip(heights, row, strict=True)]
-        axes.plot(range(len(row)), spots, color=STAND_INS[colour], **style)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    return axes, f"parallel coordinates of {len(shown)} settings over {', '.join(names)}"
-
-
-def _heights(values: Sequence[Any]) -> dict[str, float]:
-    """Return the place of each value on an upright axis from 0.4 to -0.4, by its text: numbers by size."""
-    different = _ordered(values)
-    numeric = all(map(_is_number, different))
-    scaled = (
-        [math.log(value) if _is_log(different) else float(value) for value in different]
-        if numeric
-        else range(len(different))
-    )
-    low, room = min(scaled), (max(scaled) - min(scaled)) or 1.0
-    return {as_word(value): 0.4 - 0.8 * (at - low) / room for value, at in zip(different, scaled, strict=True)}
-
-
-def _label(value: Any) -> str:
+def _label(value: Any, longest: int = LONGEST) -> str:
     text = visible(as_word(value))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _goodness(each: Shown, shown: Sequence[Shown], better: str) -> float:
@@ -155,7 +118,3 @@ def _ordered(values: Sequence[Any]) -> list[Any]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_log(values: Sequence[float]) -> bool:
-    return min(values) > 0 and max(values) / min(values) >= DECADES

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from fgrl.base.errors import DataError
 from fgrl.base.files import write_json
@@ -50,26 +50,13 @@ class PointRecord(Record):
     run: str = ""
     """Folder of its run, seen from the folder of runs."""
     seconds: float | None = None
-    """Of the stages that it did not find in the cache."""
+    """Of all its stages that are done, also of those that it shares."""
     value: Estimate | None = None
     """The number by which points are compared; None: it has none (yet)."""
     numbers: dict[str, Estimate] = {}
     """Numbers of its evaluations and of its stages' reports, by `STAGE/NUMBER`."""
     reported: list[tuple[int, float]] = []
     """(how many values, value) of the number while it trained, as far as early stopping read them."""
-
-
-class SharedRecord(Record):
-    """Stages that several points need, run before them."""
-
-    stages: dict[str, str]
-    """Keys by name."""
-    points: list[int]
-    """Numbers of the points that need them."""
-    exit: int | None = None
-    error: str = ""
-    run: str = ""
-    seconds: float | None = None
 
 
 class Lead(Record):
@@ -88,6 +75,8 @@ class Lead(Record):
 
 class SweepRecord(Record):
     """A sweep, as far as it has come."""
+
+    model_config = ConfigDict(extra="ignore")
 
     id: str
     """Name of its folder, and its group at W&B."""
@@ -115,7 +104,6 @@ class SweepRecord(Record):
     exit: int | None = None
     """Exit code; None: it has not ended, or was killed."""
     points: list[PointRecord] = []
-    shared: list[SharedRecord] = []
     lead: Lead | None = None
 
     @property

@@ -29,6 +29,7 @@ stages:
     baseline: start
     metrics: [length, {name: function, path: "goal.py:commas", better: higher}]
 """
+pytestmark = pytest.mark.usefixtures("warm")
 Sweep = Callable[..., tuple[Path, list[str]]]
 
 
@@ -36,7 +37,7 @@ Sweep = Callable[..., tuple[Path, list[str]]]
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "r.yaml").write_text(RECIPE)
     (tmp_path / "goal.py").write_text(
-        "def commas(completions, **kwargs):\n    return [text.count(',') for text in completions]\n"
+        "def commas(completions, **kwargs):\n    print('{', completions)\n    return [text.count(',') for text in completions]\n"
     )
     for name, text in (("start", "One, two."), ("short", "One,"), ("long", "One, two, three, and four.")):
         rows = [{"id": str(n), "prompt": f"Count {n}.", "responses": [{"text": text}]} for n in range(4)]

@@ -70,9 +70,10 @@ class _Running:
 
     @property
     def reply(self) -> Mapping[str, Any] | None:
-        """What `fgrl run --json` printed; None where it was lost before."""
+        """What `fgrl run --json` printed, after all that a user's code printed; None where it was lost before."""
+        text = self.output.read_text(encoding="utf-8", errors="replace")
         try:
-            return dict(json.loads(self.output.read_bytes()))
+            return dict(json.JSONDecoder().raw_decode(text, text.rfind("\n{\n") + 1)[0])
         except ValueError:
             return None
 

@@ -14,7 +14,6 @@ import typer
 from fgrl.base import errors, lazy
 from fgrl.base.errors import DataError, UsageError
 from fgrl.commands.shared import RUNS, RunsFolder, WrongWord, at_terminal, echo, named_and_overrides, overrides
-from fgrl.runs.results.text import reward_facts
 
 if TYPE_CHECKING:
     from fgrl.exchange.publishing.conversation import Conversation, Reply
@@ -213,10 +212,8 @@ class _Chat:
             return marked_tokens.MarkedTokens(talk.name, [reply.text], ["response"])
         other = next((each.model for each in self.talks if each is not talk), None)
         reference = None if talk.model.adapted else other
-        scored = conversations.rewarded(self.reward, talk.model, reference, prompt, reply)
-        kinds, facts = ["response"] * len(scored.pieces), reward_facts(scored.total, scored.values)
-        facts = [("reward", "missing")] if scored.total is None else facts
-        return marked_tokens.MarkedTokens(talk.name, scored.pieces, kinds, values=scored.values, facts=facts)
+        scored: MarkedTokens = conversations.rewarded(self.reward, talk.model, reference, prompt, reply, talk.name)
+        return scored
 
     def _remarks(self, talk: Conversation, reply: Reply) -> None:
         remarks = []

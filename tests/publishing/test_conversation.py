@@ -159,11 +159,11 @@ def test_a_reward_model_and_the_reward_of_a_stage_colour_the_same_tokens(model, 
         for name in ("reward_model", "policy")
     ]
     assert scored[0] == scored[1]
-    assert re.sub(r"<\|\w+\|>", "", "".join(scored[0].pieces)) == reply.text
-    segments = [value for value in scored[0].values if value is not None]
+    assert re.sub(r"<\|\w+\|>", "", "".join(scored[0].tokens)) == reply.text
+    segments = [value for value in scored[0].values or [] if value is not None]
     assert len(segments) >= len(reply.drawn.token_ids) - 1
     assert segments[0] == segments[1]
-    assert scored[0].total is not None
+    assert scored[0].facts[0] != ("reward", "missing")
 
 
 def test_a_reward_that_needs_a_reference_asks_for_one(model, runs, tmp_path):
@@ -173,7 +173,7 @@ def test_a_reward_that_needs_a_reference_asks_for_one(model, runs, tmp_path):
     reply = talk(model).ask("Why?")
     with pytest.raises(UsageError, match="name the reference as the second model"):
         conversation.rewarded(reward, model, None, "Why?", reply)
-    assert conversation.rewarded(reward, model, model, "Why?", reply).total is not None
+    assert conversation.rewarded(reward, model, model, "Why?", reply).facts != [("reward", "missing")]
 
 
 def test_a_reward_whose_file_has_changed_is_announced(tmp_path, capsys):

@@ -11,7 +11,9 @@ from fgrl.base import lazy, seeds
 from fgrl.base.errors import UsageError
 from fgrl.kinds import DrawRequest, Engine, Reward, default_engine
 from fgrl.kinds.specs import Sampling
+from fgrl.pages.report.marked_tokens import MarkedTokens
 from fgrl.rollouts.text import UNFINISHED
+from fgrl.runs.results.text import reward_facts
 from fgrl.types import DrawnResponse, Message, Sample
 
 answering = lazy.load("fgrl.measuring.answering")
@@ -107,22 +109,11 @@ class Conversation:
         return Reply(answer, stopped)
 
 
-@dataclass(frozen=True)
-class RewardedReply:
-    """An answer with the reward of every token."""
-
-    pieces: list[str]
-    """The text of each token; empty for one that ends inside a character, and for special tokens without a reward."""
-    values: list[float | None]
-    """None: the reward assigns none to the token, which is not a reward of 0."""
-    total: float | None
-    """Reward of the whole answer; None: missing."""
-
-
 def rewarded(
-    reward: Reward, model: Any, reference: Any, question: str | Sequence[Message], reply: Reply
-) -> RewardedReply:
-    """Score an answer. reference: a model, or None for `model` with its adapter switched off.
+    reward: Reward, model: Any, reference: Any, question: str | Sequence[Message], reply: Reply, title: str = ""
+) -> MarkedTokens:
+    """Return an answer with the reward of every token. reference: a model, or None for `model` with its adapter switched
+    off.
 
     Raises `DataError` where the reward reads token ids of another tokenizer, and `UsageError` where it reads a
     reference that there is none of.
@@ -139,6 +130,6 @@ def rewarded(
     rollout = attributing.as_rollout([reply.drawn], model, needs=needs, reference=reference, samples=[sample])
     rewards = reward.score(rollout)
     values = answering.token_rewards(rewards, 0, len(reply.drawn))
-    return RewardedReply(
-        rollouts.pieces(model.tokenizer, reply.drawn, values), values, answering.response_reward(rewards, 0)
-    )
+    total, pieces = answering.response_reward(rewards, 0), rollouts.pieces(model.tokenizer, reply.drawn, values)
+    facts = [("reward", "missing")] if total is None else reward_facts(total, values)
+    return MarkedTokens(title, pieces, ["response"] * len(pieces), values=values, facts=facts)

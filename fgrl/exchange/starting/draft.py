@@ -218,12 +218,10 @@ def _about_lengths(
     elif request.kind != "reward_model":
         yield f"answers that models draw end after {size['new_tokens']} tokens ({limit}): none was drawn to see how long they are"
     if tokenizer is not None and request.chat_template is None:
-        has, given = (
-            ("a", "a prompt that is plain text becomes the user's turn"),
-            ("no", "prompts are given to it as plain text"),
-        )
-        article, consequence = has if tokenizer.chat_template else given
-        yield f"the model has {article} chat template: {consequence}"
+        if tokenizer.chat_template:
+            yield "the model has a chat template: a prompt that is plain text becomes the user's turn"
+        else:
+            yield "the model has no chat template: prompts are given to it as plain text"
 
 
 def _about_tokens(request: Request, reward: str | None) -> Iterator[str]:

@@ -23,8 +23,6 @@ from fgrl.base.errors import FgrlError
 
 SESSION_SECONDS = 12 * 3600.0
 """How long a session lasts after its last request. The browser forgets its cookie when it is closed."""
-SESSIONS_EACH = 50
-"""Sessions of one annotator that are kept; the ones used longest ago end first."""
 NOTED_EVERY = 600.0
 """Seconds after which the use of a session is stored again."""
 
@@ -91,11 +89,6 @@ class Sessions:
         """Return a new session: `Set-Cookie`, and what the page keeps and sends as `X-Session`."""
         id, cookie, page = secrets.token_hex(8), new_token(), new_token()
         now = self._clock()
-        mine = sorted(
-            (each for each in self._sessions.values() if each.annotator == annotator), key=lambda each: each.used
-        )
-        for old in mine[: max(len(mine) - SESSIONS_EACH + 1, 0)]:
-            del self._sessions[old.id]
         self._sessions[id] = Session(id, annotator, token_hash(cookie), token_hash(page), now)
         self._store(now)
         line = f"{self.cookie}_{id}={cookie}; Path=/; HttpOnly; SameSite=Strict"

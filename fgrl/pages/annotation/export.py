@@ -35,24 +35,14 @@ def exported(store: Store, *, finished: bool = False) -> Iterator[Sample]:
     for revision in store.revisions():
         by_item[revision.item].append(revision)
     for item, stored in by_item.items():
-        states = _states(stored)
+        names = sorted({revision.annotator for revision in stored})
+        states = {name: state_of(revision for revision in stored if revision.annotator == name) for name in names}
         if finished:
             states = {name: state for name, state in states.items() if state.done}
-        yield _annotated(store.sample(item), states, {name: _last(stored, name) for name in states}, settings)
+        yield _annotated(store.sample(item), states, settings)
 
 
-def _states(stored: list[Revision]) -> dict[str, ItemState]:
-    names = sorted({revision.annotator for revision in stored})
-    return {name: state_of(revision for revision in stored if revision.annotator == name) for name in names}
-
-
-def _last(stored: list[Revision], name: str) -> str:
-    return max(revision.time for revision in stored if revision.annotator == name)
-
-
-def _annotated(
-    sample: Sample, states: Mapping[str, ItemState], times: Mapping[str, str], settings: PageSettings
-) -> Sample:
+def _annotated(sample: Sample, states: Mapping[str, ItemState], settings: PageSettings) -> Sample:
     if not states:
         return sample
     shown = shown_places(sample, settings)
@@ -67,11 +57,12 @@ def _annotated(
         if state.verdict is not None and state.unjudged is None:
             verdicts.append(_verdict(name, state.verdict.body, shown))
         known = {
-            "order": state.order, "seconds": state.seconds, "done": state.done, "at": times[name],
+            "order": state.order, "seconds": state.seconds, "done": state.done, "at": state.at,
             "cannot_judge": state.unjudged, "suggestions": _decided(sample, state) or None,
         }  # fmt: skip
         people[name] = {key: value for key, value in known.items() if value is not None}
-    about = _before(sample) | {"page": settings.modes.model_dump(mode="json"), "by": people}
+    before = {"before": sample.meta[KEY]} if KEY in sample.meta else {}
+    about = before | {"page": settings.modes.model_dump(mode="json"), "by": people}
     return with_annotations(sample, annotations, verdicts=verdicts or sample.verdicts, meta=sample.meta | {KEY: about})
 
 
@@ -84,10 +75,6 @@ def _decided(sample: Sample, state: ItemState) -> list[dict[str, Any]]:
             mine = {"span": state.suggestions[key].body["span"]} if accepted else {}
             decided.append({**about, "label": own.label, "accepted": accepted, **mine})
     return decided
-
-
-def _before(sample: Sample) -> dict[str, Any]:
-    return {"before": sample.meta[KEY]} if KEY in sample.meta else {}
 
 
 def _annotation(name: str, state: ItemState, place: int, settings: PageSettings) -> Annotation | None:

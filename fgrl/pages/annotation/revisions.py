@@ -163,8 +163,6 @@ class ItemState:
     """The newest revision of each span by its id, deleted ones too, in the order in which they were first saved."""
     answers: dict[int, Revision] = field(default_factory=dict)
     """By place of the response."""
-    verdict: Revision | None = None
-    """The newest one; None when there is none or it was withdrawn."""
     last_verdict: Revision | None = None
     """The newest revision, of a withdrawal too."""
     done: bool = False
@@ -174,27 +172,13 @@ class ItemState:
     """What was decided, by the suggestion's key."""
     cannot_judge: Revision | None = None
     """The newest revision, which may say that the item can be judged."""
+    at: str = ""
+    """Time of the last change."""
 
-    def add(self, revision: Revision) -> None:
-        """Take in the next revision of the item."""
-        match revision.kind:
-            case "order":
-                self.order = revision.body["order"]
-            case "span":
-                self.spans[revision.key] = revision
-            case "answers":
-                self.answers[int(revision.key)] = revision
-            case "verdict":
-                self.last_verdict = revision
-                self.verdict = None if revision.body.get("deleted") else revision
-            case "time":
-                self.seconds = (self.seconds or 0.0) + revision.body["seconds"]
-            case "done":
-                self.done = revision.body["done"]
-            case "suggestion":
-                self.suggestions[revision.key] = revision
-            case "cannot_judge":
-                self.cannot_judge = revision
+    @property
+    def verdict(self) -> Revision | None:
+        """The newest one; None when there is none or it was withdrawn."""
+        return None if self.last_verdict is None or self.last_verdict.body.get("deleted") else self.last_verdict
 
     @property
     def live_spans(self) -> dict[str, Revision]:
@@ -226,9 +210,22 @@ class ItemState:
 
 def state_of(revisions: Iterable[Revision]) -> ItemState:
     """Return the state after all revisions of one annotator and item, given in the order in which they were stored."""
+    newest: dict[tuple[Kind, str], Revision] = {}
     state = ItemState()
     for revision in revisions:
-        state.add(revision)
+        newest[revision.kind, revision.key] = revision
+        state.at = max(state.at, revision.time)
+        if revision.kind == "time":
+            state.seconds = (state.seconds or 0.0) + revision.body["seconds"]
+
+    def each(kind: Kind) -> dict[str, Revision]:
+        return {key: own for (of, key), own in newest.items() if of == kind}
+
+    state.order = next((own.body["order"] for own in each("order").values()), None)
+    state.done = any(own.body["done"] for own in each("done").values())
+    state.spans, state.suggestions = each("span"), each("suggestion")
+    state.answers = {int(place): own for place, own in each("answers").items()}
+    state.last_verdict, state.cannot_judge = newest.get(("verdict", "")), newest.get(("cannot_judge", ""))
     return state
 
 

@@ -261,16 +261,12 @@ class Managed(Call):
 def problem(error: Exception) -> tuple[int, dict[str, Any]] | None:
     """(status, answer) for an error that the client can act on; None for a bug."""
     match error:
-        case Conflict():
-            current = error.current
-            shape = None if current is None else in_answers(current)
-            return 409, {"error": str(error), "current": shape}
-        case Incomplete():
-            return 422, {"error": str(error), "missing": error.missing}
-        case Refused():
-            return 422, {"error": str(error)}
-        case NotGiven():
-            return 403, {"error": str(error)}
+        case Conflict(current=current):
+            return 409, {"error": str(error), "current": current and in_answers(current)}
+        case Incomplete(missing=missing):
+            return 422, {"error": str(error), "missing": missing}
+        case Refused() | NotGiven():
+            return 422 if isinstance(error, Refused) else 403, {"error": str(error)}
         case UnknownItem():
             return 404, {"error": "there is no such item"}
         case Busy():

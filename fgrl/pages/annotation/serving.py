@@ -6,6 +6,7 @@ import errno
 import signal
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -82,35 +83,27 @@ def open_store(
         store.leases_each = leases
         return Opened(store, [f"{path}: created with {quantity(len(store.items), 'item')}"])
     make_private(path)
-    opened = Opened(Store(path))
-    opened.store.leases_each = leases
-    try:
-        _resume(opened, samples, settings, names, {"overlap": overlap, "each": each, "seed": seed})
-    except BaseException:
-        opened.store.close()
-        raise
-    return opened
-
-
-def _resume(
-    opened: Opened, samples: Path | None, settings: str | None, names: Sequence[str], fixed: dict[str, int | None]
-) -> None:
-    store = opened.store
-    for name, wanted in fixed.items():
-        if wanted is not None and wanted != getattr(store, name):
-            raise UsageError(
-                f"{store.path} was created with --{name} {getattr(store, name)}, which cannot change: leave --{name} out, or "
-                "choose another file with --store"
-            )
-    if samples is not None:
-        store.check_samples(read_samples(samples))
-    opened.notes.append(f"{store.path}: resumed with {quantity(len(store.items), 'item')}")
-    if settings is not None and store.set_settings(load_settings(settings)):
-        opened.notes.append("the page's settings differ from the earlier ones and are used from now on")
-    if added := store.add_annotators(names):
-        opened.notes.append(f"new annotators: {', '.join(added)}")
-    if not store.annotators:
-        raise UsageError(f"{store.path} has no annotators yet: --annotators ann,ben")
+    store = Store(path)
+    store.leases_each = leases
+    with ExitStack() as after_errors:
+        after_errors.callback(store.close)
+        for name, wanted in {"overlap": overlap, "each": each, "seed": seed}.items():
+            if wanted is not None and wanted != getattr(store, name):
+                raise UsageError(
+                    f"{path} was created with --{name} {getattr(store, name)}, which cannot change: leave --{name} out, or "
+                    "choose another file with --store"
+                )
+        if samples is not None:
+            store.check_samples(read_samples(samples))
+        notes = [f"{path}: resumed with {quantity(len(store.items), 'item')}"]
+        if settings is not None and store.set_settings(load_settings(settings)):
+            notes.append("the page's settings differ from the earlier ones and are used from now on")
+        if added := store.add_annotators(names):
+            notes.append(f"new annotators: {', '.join(added)}")
+        if not store.annotators:
+            raise UsageError(f"{path} has no annotators yet: --annotators ann,ben")
+        after_errors.pop_all()
+    return Opened(store, notes)
 
 
 def issue_links(store: Store, address: Address, *, renew: Sequence[str] = ()) -> dict[str, str]:

@@ -147,16 +147,16 @@ class OwnNumbers(Metric):
 
 OWN_MISTAKES = {
     "a list": ("return [0.0 for text in rollout.texts]", 11, "returned a list of 2 float", "a function that returns a list"),
-    "an exception": ("raise ValueError('no\\nway')", 12, "Own.score raised ValueError: no way", 'reward "own"'),
+    "an exception": ("raise ValueError('no\\nway')", 12, "Own.score raised ValueError: no way", "correct it"),
     "a wrong shape": ("return Rewards(torch.zeros(3), torch.zeros(rollout.mask.shape), rollout.mask)", 11, "response of the shape [3]", "response [2]"),
-    "a wrong dimension": ("return Rewards(torch.zeros(2), torch.zeros(2), rollout.mask)", 12, "TypeError: Rewards.token", 'reward "own"'),
+    "a wrong dimension": ("return Rewards(torch.zeros(2), torch.zeros(2), rollout.mask)", 12, "TypeError: Rewards.token", "correct it"),
     "NaN in a token": ("return Rewards(torch.zeros(2), torch.full(rollout.mask.shape, torch.nan), rollout.mask)", 11, "not finite", "credit_mask"),
     "a mask of numbers": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask.float())", 11, "credit_mask of torch.float32", "of bool"),
     "a narrow column": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask, columns={'weight': torch.ones(2, 1)})", 11, "the column \"weight\" of the shape [2, 1]", "or [2, "),
-    "a column of other rows": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask, columns={'weight': torch.ones(3)})", 11, "of the shape [3]", "tensors [2] or [2, "),
+    "a column of other rows": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask, columns={'weight': torch.ones(3)})", 11, "of the shape [3]", "columns [2] or [2, "),
     "a column on a graph": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask, columns={'weight': torch.ones(2, requires_grad=True)})", 11, "part of an autograd graph", "detach()"),
-    "NaN in a column": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask, columns={'weight': torch.full(rollout.mask.shape, torch.nan)})", 11, "a number that is not finite", "has the reward NaN"),
-    "infinity in a column of responses": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask, columns={'weight': torch.full((2,), torch.inf)})", 11, "a number that is not finite", "has the reward NaN"),
+    "NaN in a column": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask, columns={'weight': torch.full(rollout.mask.shape, torch.nan)})", 11, "that is not finite", "has the reward NaN"),
+    "infinity in a column of responses": ("return Rewards(torch.zeros(2), torch.zeros(rollout.mask.shape), rollout.mask, columns={'weight': torch.full((2,), torch.inf)})", 11, "that is not finite", "has the reward NaN"),
 }  # fmt: skip
 
 

@@ -18,7 +18,6 @@ AT_RUN_TIME = {
     "a mapping": (HEAD + "    return {text: 0.0 for text in completions}\n", 2),
     "NaN": (HEAD + "    return [float('nan')] * len(completions)\n", 2),
     "infinity": (HEAD + "    return [-float('inf')] * len(completions)\n", 2),
-    "a tensor on a graph": (HEAD + "    import torch\n    return torch.ones(2, requires_grad=True)\n", 3),
     "numbers of tokens without an annotation": (HEAD + "    return [[0.0] for text in completions]\n", 2),
     "too few numbers of tokens": (TOKENS + "    return [[0.0] for ids in completion_ids]\n", 2),
     "one number in place of tokens": (TOKENS + "    return [0.0 for ids in completion_ids]\n", 2),

@@ -2,10 +2,9 @@
 checked.
 
 file `FunctionFile` marks the field of a recipe; mistakes inside the file are reported when the recipe is checked
-loading the file as a module, with the files beside it that it imports signatures what a function takes, and what its
-return annotation promises calling `Caller`: keyword arguments as TRL passes them, several functions, async functions
-returned return values as numbers, or what is wrong with them reporting `UserCodeError`s of at most five lines, also for
-components of imported files
+signatures what a function takes, and what its return annotation promises calling `Caller`: keyword arguments as TRL
+passes them, several functions, async functions returned return values as numbers, or what is wrong with them reporting
+`UserCodeError`s of at most five lines, also for components of imported files
 """
 
 from fgrl.kinds.functions.calling import Caller, Form, Texts, TrainerState

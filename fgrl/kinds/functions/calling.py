@@ -16,20 +16,20 @@ covers). All are lists with one item per completion. A function gets what its si
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import inspect
 import json
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from fgrl.base import lazy
-from fgrl.base.errors import FAILED, DataError, FgrlError, UserCodeError
+from fgrl.base.errors import DataError, UserCodeError
 from fgrl.kinds.functions import file as files
 from fgrl.kinds.functions import returned
-from fgrl.kinds.functions.reporting import raised, report
+from fgrl.kinds.functions.reporting import as_user_error, report
 from fgrl.kinds.functions.returned import Returned
 from fgrl.kinds.functions.signatures import IN_WORDS, Function, Returns
 from fgrl.registry.explaining import nearby
@@ -114,13 +114,10 @@ class Texts:
         if len(values) != len(self.texts):
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {len(self.texts)} completions")
         plain = [value.tolist() if hasattr(value, "tolist") else value for value in values]
-        for place, value in enumerate(plain):
-            try:
-                json.dumps([column, value], ensure_ascii=False, allow_nan=False).encode()
-            except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate, too
-                raise ValueError(
-                    f"log_extra({column!r}): the value for completion {place}, {returned.shape(value)}, cannot be JSON: {error}"
-                ) from None
+        try:
+            json.dumps([column, plain], ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:  # a lone surrogate, too
+            raise ValueError(f"log_extra({column!r}): the values cannot be JSON: {error}") from None
         self.extras[str(column)] = plain
 
 
@@ -204,131 +201,91 @@ class Caller:
         ]
 
     def values(self, texts: Texts) -> list[Any]:
-        """Return the results of each function for these responses. Raises `UserCodeError` for what it raises."""
+        """Return the results of each function for these responses, not yet checked; async functions wait together, as
+        in TRL. Raises `UserCodeError` for what they raise.
+        """
         known = texts.arguments(self.form)
         self.check_arguments(texts.samples, [name for name in known if name in GIVEN])
-        return self._values(texts)
+        values: list[Any] = []
+        waiting: dict[int, Awaitable[Any]] = {}
+        for place, function in enumerate(self.functions()):
+            # copies: each function may change what it gets
+            known = texts.arguments(self.form) | copy.deepcopy(dict(self.given))
+            own = {name: value for name, value in known.items() if function.takes(name)}
+            with shielded(function.place), self._reported(function, texts):
+                value = returned.collected(function.call(**own))
+            values.append(value)
+            if inspect.isawaitable(value):
+                waiting[place] = self._awaited(function, value, texts)
+        if waiting:
+            with shielded(" and ".join(self.functions()[place].place for place in waiting)):
+                for place, value in zip(waiting, together(list(waiting.values())), strict=True):
+                    values[place] = value
+        return values
+
+    async def _awaited(self, function: Function, value: Awaitable[Any], texts: Texts) -> Any:
+        with self._reported(function, texts):
+            return returned.collected(await value)
+
+    @contextmanager
+    def _reported(self, function: Function, texts: Texts) -> Iterator[None]:
+        """Turn an exception of the function into a `UserCodeError`."""
+        try:
+            yield
+        except BaseException as error:
+            chats = any(_chats(sample, self.form) for sample in texts.samples)
+            form, other = ('lists of one message, completion[0]["content"]', "text") if chats else ("texts", "messages")
+            hint = f"completions are {form} here (the field `completions: {other}` of the recipe changes that)"
+            notes = [hint] if isinstance(error, TypeError | AttributeError | KeyError) else []
+            notes.append(f"called with {len(texts.texts)} completions")
+            user = as_user_error(error, *notes, called=function.name, at=(function.file, function.line))
+            if user is None or user is error:
+                raise
+            raise user from error
 
     def _kind(self, function: Function) -> Returns:
         kind = function.kind()
         if kind is None or kind not in self.allowed:
             wanted = " or ".join(IN_WORDS[allowed] for allowed in IN_WORDS if allowed in self.allowed)
-            text = getattr(function.returns, "__name__", None) if isinstance(function.returns, type) else None
-            raise ValueError(
-                f"{nearby(function.file)}:{function.line}: {function.name} is annotated with -> {text or function.returns}; wants {wanted}"
-            )
+            text = inspect.formatannotation(function.returns)
+            place = f"{nearby(function.file)}:{function.line}"
+            raise ValueError(f"{place}: {function.name} is annotated with -> {text}; wants {wanted}")
         return kind
-
-    def _values(self, texts: Texts) -> list[Any]:
-        """Return values, not yet checked; async functions wait together, as in TRL."""
-        values: dict[int, Any] = {}
-        waiting: dict[int, Any] = {}
-        for place, function in enumerate(self.functions()):
-            # copies: each function may change what it gets
-            known = texts.arguments(self.form) | copy.deepcopy(dict(self.given))
-            how, hint = f"called with {len(texts.texts)} completions", self.hint(known)
-            own = {name: value for name, value in known.items() if function.takes(name)}
-            if function.is_async:
-                waiting[place] = self._awaited(function, own, how, hint)
-                continue
-            with running(function), reported(function, how, hint):
-                values[place] = returned.collected(function.call(**own))
-        if waiting:
-            with contextlib.ExitStack() as stack:
-                for place in waiting:
-                    stack.enter_context(running(self.functions()[place]))
-                values |= dict(zip(waiting, together(list(waiting.values())), strict=True))
-        return [values[place] for place in range(len(self.paths))]
-
-    async def _awaited(self, function: Function, own: Mapping[str, Any], how: str, hint: str) -> Any:
-        with reported(function, how, hint):
-            return returned.collected(await function.call(**own))
-
-    def hint(self, known: Mapping[str, Any]) -> str:
-        """Describe the arguments, for reports."""
-        chats = isinstance(next(iter(known["completions"]), ""), list)
-        form = 'lists of one message, completion[0]["content"]' if chats else "texts"
-        other = "text" if chats else "messages"
-        return f"completions are {form} here (the field `completions: {other}` of the recipe changes that)"
 
     def _without(
         self, function: Function, name: str, known: Sequence[str], available: Collection[str]
     ) -> UserCodeError:
         near = nearest(name, [*known, *available])
-        what = f"{function.name} needs the argument {name!r}, and there is no such column"
         if name in GIVEN:
-            what = f"{function.name} needs the argument {name!r}, which is not known here"
-        guess = f'did you mean "{near}"? ' if near else ""
-        if not near and not set(GIVEN) & set(function.parameters):
-            guess = "the answers are in `completions`; else "
-        if name in GIVEN:
-            step = f"give it a default: {name}=None"
+            what, step = "which is not known here", f"give it a default: {name}=None"
         else:
+            guess = f'did you mean "{near}"? ' if near else ""
+            if not near and not set(GIVEN) & set(function.parameters):
+                guess = "the answers are in `completions`; else "
+            what = "and there is no such column"
             step = f"{guess}name it under `columns: {{meta: [{name}]}}` of the reader, under `arguments`, or give it a default"
+        what = f"{function.name} needs the argument {name!r}, {what}"
         return UserCodeError(report(function.file, function.line, what, f"the columns are: {', '.join(known)}", step))
 
 
-@contextmanager
-def running(function: Function) -> Iterator[None]:
-    """While a function runs: the files beside its own can be imported, and it must not change the process."""
-    with function.code.importable(), shielded(function.place):
-        yield
-
-
-@contextmanager
-def reported(function: Function, how: str, hint: str) -> Iterator[None]:
-    """Turn an exception of the function into a `UserCodeError`. hint: about the form of its arguments."""
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | GeneratorExit) or (
-            isinstance(error, FgrlError) and error.exit_code != FAILED
-        ):
-            raise
-        if isinstance(error, asyncio.CancelledError) and function.is_async and _is_cancelled():
-            raise  # another function has failed
-        note = hint if isinstance(error, TypeError | AttributeError | KeyError) else ""
-        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-            note = "the memory was full while this function ran: let it score fewer completions at a time"
-        raise raised(error, function.name, note, how, at=(function.file, function.line)) from error
-
-
-def _is_cancelled() -> bool:
-    """Return True if the task that runs was cancelled from outside of it."""
-    task = asyncio.current_task()
-    return task is not None and bool(task.cancelling())
-
-
-def together(coroutines: Sequence[Any]) -> list[Any]:
-    """Return the results of coroutines that wait at the same time. Works inside a running event loop (a notebook),
-    too.
+def together(waiting: Sequence[Awaitable[Any]]) -> list[Any]:
+    """Return the results of coroutines that wait at the same time; raises what the first of them raised. Works inside a
+    running event loop (a notebook), too.
     """
 
     async def gather() -> list[Any]:
-        return await asyncio.gather(*coroutines)
+        return await asyncio.gather(*waiting, return_exceptions=True)
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(gather())
-    return _in_thread(lambda: asyncio.run(gather()))
-
-
-def _in_thread(work: Callable[[], list[Any]]) -> list[Any]:
-    results: list[Any] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.extend(work())
-        except BaseException as error:  # raised again below, in the thread that waits
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
+        results = asyncio.run(gather())
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            results = pool.submit(asyncio.run, gather()).result()
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
     return results
 
 

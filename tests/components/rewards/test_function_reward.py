@@ -202,7 +202,7 @@ def test_arrays_tensors_and_generators_are_lists(tmp_path: Path, tokenizer: Any)
         return numpy.array([len(text) for text in completions])
 
     def tensor(completions, **kwargs) -> torch.Tensor:
-        return torch.tensor([float(len(text)) for text in completions])
+        return torch.tensor([float(len(text)) for text in completions], requires_grad=True)
 
     def pieces(completions, **kwargs):
         yield from (True for _text in completions)

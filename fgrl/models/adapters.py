@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import peft
 from safetensors.torch import load_file
 
-from fgrl.base.errors import DataError
 from fgrl.models import folders
 from fgrl.models.finite import is_finite
 from fgrl.models.pretrained import reading, refuse_others
@@ -24,7 +22,9 @@ def add(net: Any, folder: Path, name: str) -> Any:
     Raises `DataError` for a folder without settings or weights, for weights that the settings do not ask for or `net`
     has no place for, and for numbers that are not finite.
     """
-    _check_settings(folder)
+    if SETTINGS not in folders.read_settings(folder):
+        raise folders.refusal(folder / SETTINGS, "no such file")
+    folders.check_weights(folder, WEIGHTS)
     has = load_file(folder / WEIGHTS)
     refuse_others(folder, infinite=[key for key, weight in has.items() if weight.numel() and not is_finite(weight)])
     with warnings.catch_warnings(), reading(folder, SETTINGS):
@@ -36,21 +36,3 @@ def add(net: Any, folder: Path, name: str) -> Any:
     missing = [key for key in found.missing_keys if name in key.split(".")]  # not those of adapters with a longer name
     refuse_others(folder, missing=missing, unexpected=found.unexpected_keys, what=what)
     return net
-
-
-def _check_settings(folder: Path) -> None:
-    """Check what peft would take on trust: the weights' file, a rank and a scale."""
-    settings = folders.read_settings(folder).get(SETTINGS)
-    if settings is None:
-        raise DataError(f"model {folder}: {SETTINGS}: no such file; {folders.AGAIN}")
-    folders.check_weights(folder, WEIGHTS)
-    for name in ("r", "lora_alpha"):
-        number = settings.get(name)
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float | None)
-            or (number and not math.isfinite(number))
-        ):
-            raise DataError(
-                f"model {folder}: {SETTINGS}: {name} is {number!r}, and a number is expected; {folders.AGAIN}"
-            )

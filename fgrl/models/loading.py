@@ -22,7 +22,7 @@ from fgrl.models.decoding.cache import ARGUMENTS
 from fgrl.models.finite import is_finite
 from fgrl.models.heads import NumberHead
 from fgrl.models.language_model import NEWEST, LanguageModel
-from fgrl.models.pretrained import pretrained, pretrained_model, refuse_others, tokenizer_of
+from fgrl.models.pretrained import pretrained, pretrained_model, reading, refuse_others, tokenizer_of
 from fgrl.models.sources import Resolve, Source, base_of, foreign_adapter, locate
 
 attention_masks.install()
@@ -69,7 +69,7 @@ def load(
     number = _number(source, kind, net, saved)
     if number is not None:
         number.requires_grad_(trainable)
-    _check_ids(source.name, tokenizer, net, saved.get("eos_ids", []))
+    _check_ids(source.name, tokenizer, net)
     generation = getattr(net, "generation_config", None) or net.config
     eos_ids = set(saved["eos_ids"]) if saved else end_tokens(tokenizer, generation)
     end_id = end_of_answer(tokenizer, eos_ids)
@@ -103,9 +103,7 @@ def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype)
     options: dict[str, Any] = {"dtype": dtype, "attn_implementation": spec.attention_here(), "return_dict": True}
     if kind == "lm":
         made = pretrained(transformers.AutoConfig, source.name, revision=source.revision).architectures or []
-        if any(
-            name.endswith("ForMaskedLM") for name in made
-        ):  # transformers would load it, and each token see what follows
+        if any(name.endswith("ForMaskedLM") for name in made):  # it would be loaded, and each token see what follows
             raise DataError(
                 f"model {source.name}: {made[0]} is an encoder; a policy needs a causal language model, which predicts the next token: name another one"
             )
@@ -187,26 +185,14 @@ def _number(source: Source, kind: Head, net: Any, saved: dict[str, Any]) -> Numb
 
 def _restore(head: NumberHead, folder: str) -> None:
     folders.check_weights(Path(folder), "head.safetensors")
-    has, wants = load_file(Path(folder) / "head.safetensors"), head.state_dict()
-    refuse_others(
-        folder,
-        missing=wants.keys() - has.keys(),
-        unexpected=has.keys() - wants.keys(),
-        misshapen={
-            name: (tuple(weight.shape), tuple(wants[name].shape))
-            for name, weight in has.items()
-            if name in wants and weight.shape != wants[name].shape
-        },
-        infinite=[name for name, weight in has.items() if weight.numel() and not is_finite(weight)],
-        what="its head (head.safetensors)",
-    )
-    head.load_state_dict(has)
+    has = load_file(Path(folder) / "head.safetensors")
+    refuse_others(folder, infinite=[name for name, weight in has.items() if weight.numel() and not is_finite(weight)])
+    with reading(folder, "head.safetensors"):
+        head.load_state_dict(has)
 
 
-def _check_ids(name: str, tokenizer: Any, net: Any, ends: list[int]) -> None:
-    """Raise `DataError` where the tokenizer makes a token that the model has no embedding for, or one of `ends` is no
-    token.
-    """
+def _check_ids(name: str, tokenizer: Any, net: Any) -> None:
+    """Raise `DataError` where the tokenizer makes a token that the model has no embedding for."""
     rows = net.get_input_embeddings().weight.shape[0]
     token, highest = max(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
     if highest >= rows:
@@ -214,10 +200,6 @@ def _check_ids(name: str, tokenizer: Any, net: Any, ends: list[int]) -> None:
             f"model {name}: its tokenizer has the token {token!r} with the id {highest:,}, and the model has embeddings for {rows:,} "
             "tokens: take the tokenizer that the model was trained with, or give the model embeddings for all of them "
             "(resize_token_embeddings)"
-        )
-    if wrong := [token for token in ends if not 0 <= token < rows]:
-        raise DataError(
-            f"model {name}: fgrl.json: model.eos_ids names {wrong[0]:,}, which is no token; {folders.AGAIN}"
         )
 
 

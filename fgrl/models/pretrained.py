@@ -32,12 +32,6 @@ jinja2 = lazy.load("jinja2")
 SHORT_NAMES: set[str] = set()
 """Names of packaged models, which the module that finds them adds."""
 _HINT = "a hub id needs the network or a filled cache; a folder would be found by its path"
-READ_BY = {
-    "AutoTokenizer": "tokenizer.json",
-    "PreTrainedTokenizerFast": "tokenizer.json",
-    "GenerationConfig": "generation_config.json",
-}
-"""The file that a class of transformers reads first; config.json where none is named."""
 UNUSED = ("pooler.",)
 """Parts of encoders that fgrl never uses, and that many models do not have: they may be missing."""
 PROBE = "Rain fell on the hills all night."
@@ -62,7 +56,7 @@ def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
     one that cannot be read, and for a model whose class transformers does not know, because it brings the class along
     as code (`auto_map` in its config). Where transformers knows the class, the weights load by it.
     """
-    with reading(name, READ_BY.get(auto.__name__, "config.json")):
+    with reading(name, "tokenizer.json" if "Token" in auto.__name__ else "config.json"):
         if Path(name).is_dir():
             folders.read_settings(Path(name))
         return auto.from_pretrained(name, trust_remote_code=False, **options)
@@ -77,6 +71,7 @@ def pretrained_model(auto: Any, name: str | Path, *, unused: tuple[str, ...] = U
     if "gguf_file" not in options:
         options["use_safetensors"] = True
         if Path(name).is_dir():
+            folders.read_settings(Path(name))
             folders.check_weights(Path(name))
     with reading(name, "config.json"):
         net, found = auto.from_pretrained(name, trust_remote_code=False, **REPORTING, **options)
@@ -185,10 +180,6 @@ def _tried(tokenizer: Any, name: str, chat_template: str | None, date_string: st
     if chat_template is not None:
         with reading(name, chat_template):
             tokenizer.chat_template = Path(chat_template).read_text(encoding="utf-8")
-    if (template := tokenizer.chat_template) is not None and not isinstance(template, str | dict):
-        raise DataError(
-            f"{place}: the chat template is {type(template).__name__}, and text is expected; {folders.AGAIN}"
-        )
     if date_string is not None:
         tokenizer.init_kwargs["date_string"] = date_string  # saved with it
     tokenizer.apply_chat_template = partial(_rendered, tokenizer.apply_chat_template, tokenizer)
@@ -197,12 +188,9 @@ def _tried(tokenizer: Any, name: str, chat_template: str | None, date_string: st
         if getattr(model, chance, None) is not None:
             setattr(model, chance, None)
     with reading(name, "the chat template" if chat_template is None else chat_template):
-        problem = _problem_of_template(tokenizer) if template else ""
+        problem = _problem_of_template(tokenizer) if tokenizer.chat_template else ""
     if problem:
         raise DataError(f"{place}: the chat template cannot be used: {problem}; correct it, or {folders.AGAIN}")
-    with reading(name, "tokenizer.json"):
-        if not tokenizer.decode(tokenizer(PROBE).input_ids):
-            raise DataError(f"model {name}: the tokenizer makes no tokens of {PROBE!r}; {folders.AGAIN}")
     return tokenizer
 
 
@@ -256,9 +244,13 @@ def _check_encoder(folder: Path) -> None:
     """Check the parts of a sentence encoder: the transformer, and the folders of weights of others."""
     import transformers
 
-    settings = folders.read_settings(folder)
-    for part, is_transformer in folders.parts_of_encoder(folder, settings.get("modules.json")):
-        if is_transformer:
+    alone = {"path": "", "type": "sentence_transformers.models.Transformer"}
+    for module in folders.read_settings(folder).get("modules.json", [alone]):
+        kind, part = str(module["type"]), folder / module["path"]
+        if not kind.startswith("sentence_transformers."):
+            why = f"the module {kind} can only be read by running code that comes with it, which fgrl never does"
+            raise folders.refusal(folder / "modules.json", why)
+        if kind.endswith(".Transformer"):
             pretrained_model(transformers.AutoModel, part, unused=(*UNUSED, "decoder."), device_map="meta")
         elif any(part.glob("*.bin")) or any(part.glob("*.safetensors")):
             folders.check_weights(part)
@@ -272,7 +264,7 @@ def reading(name: str | Path, file: str) -> Iterator[None]:
     with no_progress_bars():
         try:
             yield
-        except (FgrlError, MemoryError, KeyboardInterrupt, SystemExit):
+        except (FgrlError, MemoryError):
             raise
         except ImportError as error:
             raise Unavailable(f"model {name}: {_short(error)}") from error
@@ -282,9 +274,7 @@ def reading(name: str | Path, file: str) -> Iterator[None]:
             unasked = isinstance(error.__cause__, huggingface_hub.errors.LocalEntryNotFoundError)
             why = "not in the local cache, and the hub cannot be asked" if unasked else _short(error)
             raise Unavailable(f"model {name}: {why} ({_HINT}{did_you_mean(str(name), SHORT_NAMES)})") from error
-        except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a library in Rust
-                raise
+        except Exception as error:
             if type(error).__name__ == "OutOfMemoryError":  # of torch, which this does not import
                 raise
             if "trust_remote_code" in str(error):

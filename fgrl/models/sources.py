@@ -16,7 +16,7 @@ from fgrl.kinds import specs
 from fgrl.kinds.specs import ModelSpec
 from fgrl.models import folders
 from fgrl.models.digests import digest_of_folder
-from fgrl.models.wheels import FOLDERS, PACKAGES, digest_of_packaged, inside_wheel, packaged
+from fgrl.models.wheels import PACKAGES, digest_of_packaged, packaged
 from fgrl.registry import names_folder
 from fgrl.types import Ref
 
@@ -27,20 +27,6 @@ AUXILIARIES = "auxiliary"
 Resolve = Callable[[Ref[Any]], Path]
 
 
-class _Base(BaseModel, strict=True, defer_build=True):
-    """A `Source` in a record, with its place relative to the folder."""
-
-    name: str
-    revision: str | None = None
-    local: bool
-    packaged: str | None = None
-    relative: str | None = None
-
-
-class _Quantized(BaseModel, defer_build=True):
-    quantize: Literal["nf4"] | None = None
-
-
 class _Saved(BaseModel, strict=True, defer_build=True):
     """What `load` needs of the record of `save`; what another version adds is not read."""
 
@@ -48,8 +34,8 @@ class _Saved(BaseModel, strict=True, defer_build=True):
     dtype: Literal["float64", "float32", "bfloat16", "float16"]
     eos_ids: list[int] = Field(min_length=1)
     adapter: bool
-    spec: _Quantized
-    base: _Base | None = None
+    spec: dict[str, Any]
+    base: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,15 +94,21 @@ def locate(spec: ModelSpec, resolve: Resolve | None = None) -> Source:
         if not (folder / "fgrl.json").is_file():
             raise DataError(f"{folder}: it contains no fgrl.json, so {base!r} saved no model there")
         return Source(str(folder), local=True)
+    return _named(base, spec.revision)
+
+
+def _named(base: str, revision: str | None, of: str = "") -> Source:
+    """Return the model that a word means: a packaged one, a folder, or one of the hub. of: the model whose base it
+    is.
+    """
     if base in PACKAGES:
         return Source(str(packaged(base)), local=True, packaged=base)
-    if base in FOLDERS:
-        return Source(str(inside_wheel(base)), local=True, packaged=base)
     if Path(base).expanduser().is_dir():
         return Source(str(Path(base).expanduser().resolve()), local=True)
     if names_folder(base):
-        raise DataError(f"model {base}: no such folder (a hub id looks like owner/name)")
-    return Source(base, revision=spec.revision)
+        why = f"the base of {of}, is gone" if of else "no such folder (a hub id looks like owner/name)"
+        raise DataError(f"model {base}{',' if of else ':'} {why}")
+    return Source(base, revision=revision)
 
 
 def fingerprint(spec: ModelSpec) -> str:
@@ -130,8 +122,6 @@ def fingerprint(spec: ModelSpec) -> str:
         return f"stage:{base.stage}"
     if base in PACKAGES:
         return f"packaged:{base}:{digest_of_packaged(base)}"
-    if base in FOLDERS:
-        return f"packaged:{base}:{digest_of_folder(inside_wheel(base))}"
     folder = Path(base).expanduser()
     if folder.is_dir():
         return f"folder:{digest_of_folder(folder)}"
@@ -140,34 +130,15 @@ def fingerprint(spec: ModelSpec) -> str:
 
 def base_of(source: Source) -> Source:
     """Return the base model of the adapter in a folder that `save` wrote."""
-    below, passed = _below(source), [source.name]
-    above = below
-    while above.saved_model().get("adapter"):
-        if above.name in passed:
-            raise DataError(f"model {source.name}: fgrl.json: its base is {below.name}, which leads back to itself")
-        passed.append(above.name)
-        above = _below(above)
-    return below
-
-
-def _below(source: Source) -> Source:
     base = source.saved_model().get("base")
     if base is None:
         raise DataError(
             f"model {source.name}: fgrl.json: it names no base, so the folder holds no adapter that fgrl saved"
         )
-    if (package := base.get("packaged")) is not None:
-        if package not in PACKAGES:
-            raise DataError(
-                f"model {source.name}: fgrl.json: its base is the packaged model {package!r}, and there are: {', '.join(PACKAGES)}"
-            )
-        return Source(str(packaged(base["packaged"])), local=True, packaged=base["packaged"])
-    if not base["local"]:
-        return Source(base["name"], revision=base.get("revision"))
-    for folder in (Path(source.name) / (base.get("relative") or "."), Path(base["name"])):
-        if folder.is_dir():
-            return Source(str(folder.resolve()), local=True)
-    raise DataError(f"model {source.name}: its base model was at {base['name']}, which is gone")
+    beside = Path(source.name) / (base.get("relative") or "nowhere")
+    if base["local"] and not base.get("packaged") and beside.is_dir():
+        return Source(str(beside.resolve()), local=True)
+    return _named(base.get("packaged") or base["name"], base.get("revision"), of=source.name)
 
 
 def foreign_adapter(source: Source) -> tuple[Path, Source] | None:
@@ -178,20 +149,16 @@ def foreign_adapter(source: Source) -> tuple[Path, Source] | None:
     settings = None if folder is None else folders.read_settings(folder).get("adapter_config.json")
     if folder is None or settings is None:
         return None
-    base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
-    if not isinstance(base, str) or not base or not isinstance(revision, str | None):
+    base = settings.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
         raise DataError(
             f"model {source.name}: adapter_config.json: base_model_name_or_path is {base!r}, and a folder or hub id is expected"
         )
-    if not Path(base).is_dir():
-        if names_folder(base):
-            raise DataError(f"model {source.name}: adapter_config.json: its base model was at {base}, which is gone")
-        return folder, Source(base, revision=revision)
     if (Path(base) / "adapter_config.json").is_file():
         raise DataError(
             f"model {source.name}: adapter_config.json: its base {base} is an adapter, too: merge that into its base first"
         )
-    return folder, Source(str(Path(base).resolve()), local=True)
+    return folder, _named(base, settings.get("revision"), of=source.name)
 
 
 def _downloaded_adapter(source: Source) -> Path | None:

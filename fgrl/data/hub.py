@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import model_validator
 
@@ -32,10 +32,6 @@ alone takes longer than reading small ones.
 
 class Hub(RowReader):
     """Rows of a data set by hub id, of a local folder, or of local files of one kind (`path: json` with `files`)."""
-
-    PLAIN_JSON: ClassVar[bool] = True
-    """Are small local JSON files read without `datasets`? False for readers whose `rows` need a table of that library.
-    """
 
     path: HubPath
     """Hub id; or a folder, in a recipe relative to the recipe (data files, or what `save_to_disk` wrote); or `json`,
@@ -116,25 +112,18 @@ class Hub(RowReader):
         if isinstance(rows, list):
             yield from super().at(rows, numbers)
             return
-        # many at a time, which is two to four times as fast; few at first, for callers that stop early
-        start, size = 0, 8
-        while start < len(numbers):
-            columns = rows[list(numbers[start : start + size])]
+        for start in range(0, len(numbers), 64):  # many at a time, which is two to four times as fast
+            columns = rows[list(numbers[start : start + 64])]
             for values in zip(*columns.values(), strict=True):
                 yield dict(zip(columns, values, strict=True))
-            start, size = start + size, min(2 * size, 256)
 
     def hub_config(self) -> str | None:
         """Return the configuration to ask the hub for."""
         return self.config
 
-    def load_options(self) -> dict[str, Any]:
-        """Further options for the library that loads the data."""
-        return {}
-
     def reads_at_once(self) -> bool:
         """Return True if the rows are all those of local JSON files that are small enough to be read at once."""
-        if not self.PLAIN_JSON or self.path != "json" or (self._unless_default("split") or "train") != "train":
+        if self.path != "json" or (self._unless_default("split") or "train") != "train":
             return False
         sizes = [file.stat().st_size for name in self.files if (file := Path(name)).is_file()]
         return len(sizes) == len(self.files) and sum(sizes) <= MOST_BYTES
@@ -146,19 +135,17 @@ class Hub(RowReader):
         named = [Path(self.path) / name for name in self.data_files if Path(self.path).is_dir()]
         return [file for file in named if file.suffix in (".json", ".jsonl", ".csv") and file.is_file()]
 
-    def _delimiter(self) -> dict[str, str]:
-        """Return the option of the library that loads CSV files whose fields are not separated by commas."""
-        found = [
-            file for file in self._text_files() if (self.path == "csv" or file.suffix == ".csv") and file.is_file()
-        ]
-        sign = "," if not found or "sep" in self.load_options() else delimiter_of(found[0])
-        return {} if sign == "," else {"sep": sign}
+    def _delimiter(self) -> str:
+        """Return what separates the fields of local CSV files."""
+        found = [file for file in self._text_files() if self.path == "csv" or file.suffix == ".csv"]
+        given: str | None = getattr(self, "separator", None)
+        return given or (delimiter_of(found[0]) if found else ",")
 
     def _check_files(self) -> None:
         """Raise `DataError` with the line where a local file is not what it should be."""
         for file in self._text_files():
             if self.path == "csv" or file.suffix == ".csv":
-                check_csv(file, str((self._delimiter() | self.load_options()).get("sep", ",")))
+                check_csv(file, self._delimiter())
             else:
                 read_json_rows([file])
 
@@ -182,10 +169,10 @@ class Hub(RowReader):
         config = self._unless_default("config") if self.files or folder.is_dir() else self.hub_config()
         # the split of files alone is always called train
         split = (self._unless_default("split") or "train") if self.files else self.split
+        options = {} if (sign := self._delimiter()) == "," else {"sep": sign}
         return datasets.load_dataset(
-            self.path, config, data_files=inside, split=split, revision=self.revision,
-            **self._delimiter(), **self.load_options(),
-        )  # fmt: skip
+            self.path, config, data_files=inside, split=split, revision=self.revision, **options
+        )
 
 
 def download(

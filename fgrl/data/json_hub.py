@@ -67,13 +67,10 @@ class JsonHub(Hub):
         return frozenset()
 
     def roles(self) -> list[tuple[str, str]]:
-        """Return (role, column) of all fields of `columns`: first those that name one column, with the id at the
-        end.
-        """
+        """Return (role, column) of all fields of `columns`, with the id at the end."""
         given = self.columns.model_dump(exclude_none=True)
-        single = [(role, name) for role, name in given.items() if isinstance(name, str)]
-        several = [(role, name) for role, names in given.items() if isinstance(names, list) for name in names]
-        return [*sorted(single, key=lambda column: column[0] == "id"), *several]
+        named = [(role, [names] if isinstance(names, str) else names) for role, names in given.items()]
+        return sorted(((role, name) for role, names in named for name in names), key=lambda column: column[0] == "id")
 
     def check_columns(self, where: str, rows: Any) -> None:
         """Raise `DataError` for a column that the first row does not have."""

@@ -22,8 +22,6 @@ from fgrl.data.row import Row
 
 DELIMITERS = ",;\t|"
 """Of CSV files, the most usual first."""
-DEEPEST = 100
-"""Lists and objects inside each other that JSON may have here: what reads and writes it later recurses."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """The escape of half of a character beyond U+FFFF; two of them together are one."""
 
@@ -61,24 +59,17 @@ def numbered_lines(path: str | Path) -> list[tuple[int, str]]:
 
 def parse_json(text: str, path: str | Path, line: int = 1) -> Any:
     """JSON that begins in a line of a file. Raises `DataError`, also for what could not be written again: half of a
-    surrogate pair, infinite numbers, values nested deeper than `DEEPEST`.
+    surrogate pair, infinite numbers.
     """
     try:
         value = json.loads(text, parse_float=_finite)
-        if text.count("[") + text.count("{") > DEEPEST and _is_deep(value):
-            raise ValueError(f"nested more than {DEEPEST} deep")
         if SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except json.JSONDecodeError as error:
         place = f"{path}:{line + error.lineno - 1}:{error.colno}"
         raise DataError(f"{place}: not valid JSON: {_slip(error) or error.msg}") from None
-    except RecursionError:
-        raise DataError(f"{path}:{line}: nested more than {DEEPEST} deep") from None
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(error.object[error.start]):04x}"
-        raise DataError(f"{path}:{line}: {half} is half of a surrogate pair, not a character") from None
-    except ValueError as error:  # a whole number of thousands of digits, too
+    except (ValueError, RecursionError) as error:  # a whole number of thousands of digits, too
         raise DataError(f"{path}:{line}: {error}") from None
 
 
@@ -182,13 +173,16 @@ def _finite(text: str) -> float:
     return number
 
 
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return any(isinstance(inner, dict | list) for inner in level)
+def first_rows(file: Path, count: int, most: int) -> list[Row]:
+    """Return the first rows of a file of JSON lines, or of a CSV file of at most `most` bytes, without reading the rest
+    of the former and without `datasets`; [] for another file. Raises `DataError`.
+    """
+    if file.suffix in (".jsonl", ".ndjson") and file.is_file():
+        with file.open(encoding="utf-8-sig", errors="replace") as lines:
+            numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+            return [parse_row(line, file, number) for number, line in itertools.islice(numbered, count)]
+    if file.suffix not in (".csv", ".tsv") or not file.is_file() or file.stat().st_size > most:
+        return []
+    sign = delimiter_of(file)
+    check_csv(file, sign)
+    return list(itertools.islice(csv.DictReader(io.StringIO(read_text(file)), delimiter=sign), count))

@@ -9,8 +9,6 @@ from typing import Any
 
 from fgrl.data.row import BadRow, short
 
-LONGEST_LITERAL = 1_000_000
-
 
 def parsed(value: Any, column: str) -> Any:
     """Return a value that some data sets keep as text: JSON, or Python's notation of lists and mappings (read as data,
@@ -25,8 +23,6 @@ def parsed(value: Any, column: str) -> Any:
     except (json.JSONDecodeError, RecursionError):
         pass
     try:
-        if len(value) > LONGEST_LITERAL:
-            raise ValueError("it is too long")
         return ast.literal_eval(value.strip())
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise BadRow(f'"{column}" is {short(value)}: wants JSON ({type(error).__name__})') from None

@@ -105,7 +105,10 @@ def test_only_the_part_of_a_weight_in_this_process_is_looked_at() -> None:
 def test_a_reward(tiny_model_dir: Path, tmp_path: Path) -> None:
     """Of a component of fgrl: finite in float32, but not its square."""
     reward = test_online.reward_of(lambda rollout, i: 3e38 * (-1) ** i)
-    stopped(online(tiny_model_dir, tmp_path, reward), "score of .*FakeReward.* returned a response reward that is not finite, or beyond 1e.18")
+    stopped(
+        online(tiny_model_dir, tmp_path, reward),
+        "score of .*FakeReward.* returned a response reward that is not finite, or beyond 1e.18",
+    )
 
 
 def test_an_advantage(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -189,7 +192,8 @@ def test_an_infinite_reward_is_reported_at_its_class(
     with (
         scratch(),
         pytest.raises(
-            UserCodeError, match=r"own\.py:\d+: score of the reward 'own_reward' returned a response reward that is not finite, or beyond"
+            UserCodeError,
+            match=r"own\.py:\d+: score of the reward 'own_reward' returned a response reward that is not finite, or beyond",
         ),
     ):
         own(tiny_model_dir, tmp_path, scale="torch.tensor(1e39, dtype=torch.float64)").fit(1)

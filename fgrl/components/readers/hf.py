@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-from fgrl.data.formats import first_rows
 from fgrl.data.formats.columns import Format
 from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table_reader import TableReader
 from fgrl.data.hub import Hub
-from fgrl.data.row import Row
 from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
 from fgrl.types import Pair, Sample
@@ -28,12 +25,6 @@ class HuggingFace(Hub, TableReader):
 
     format: Format
     """What the columns hold: preference pairs, prompts alone, or prompts with a response."""
-
-    def first_rows(self, count: int, most: int) -> tuple[str, list[Row]]:
-        file = self.files[0] if self.files else self.path
-        if self.path == "csv":
-            return file, first_rows.of_csv(Path(file), count, most)
-        return file, first_rows.of_json_lines(Path(file), count)
 
     def expects(self, peek: Peek) -> Expected | None:
         expected = super().expects(peek)

@@ -9,12 +9,10 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import PrivateAttr, model_validator
 
 from fgrl.base.errors import DataError
-from fgrl.data.formats import first_rows
 from fgrl.data.formats.columns import Columns
 from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table_reader import TableReader
-from fgrl.data.mistakes import Mistakes
-from fgrl.data.row import BadRow, Ids, Row
+from fgrl.data.row import BadRow, Row
 from fgrl.data.rubrics.untrusted import refuse_sandbox
 from fgrl.data.text_file import numbered_lines, parse_json, parse_rows
 from fgrl.kinds import Expected, Peek
@@ -52,10 +50,8 @@ class JsonLines(TableReader):
         return self.converted_pairs(self.path, self.format)
 
     def first(self, count: int, most: int) -> list[Sample] | list[Pair]:
-        return [] if self.format == "records" and self._holds_pairs() else super().first(count, most)
-
-    def first_rows(self, count: int, most: int) -> tuple[str, list[Row]]:
-        return self.path, [] if self.format == "records" else first_rows.of_json_lines(Path(self.path), count)
+        is_known = self.format != "records" or (self.in_local_files(most) and not self._holds_pairs())
+        return super().first(count, most) if is_known else []
 
     def expects(self, peek: Peek) -> Expected:
         return Expected(len(numbered_lines(self.path))).after(self.skip, self.limit)
@@ -63,10 +59,16 @@ class JsonLines(TableReader):
     def rows(self) -> tuple[str, Sequence[Row]]:
         lines = numbered_lines(self.path)
         self._line_numbers = [number for number, _ in lines]
+        if self.format == "records":
+            return self.path, [{"line": line} for _number, line in lines]
         return self.path, parse_rows(lines, self.path)
 
     def place(self, where: str, number: int) -> str:
         return f"{where}:{self._line_numbers[number]}"
+
+    def misfit(self, where: str, number: int, problem: BadRow) -> str:
+        place = self.place(where, number)
+        return str(problem) if str(problem).startswith(place) else f"{place}: {problem}"
 
     def _holds_pairs(self) -> bool:
         """Return True for records that are pairs, which nobody knows before `read` or `pairs` is called."""
@@ -74,31 +76,20 @@ class JsonLines(TableReader):
             return '"rejected"' in next((line for line in lines if line.strip()), "")
 
     def _records(self, record: type[R]) -> Iterator[R]:
-        lines = numbered_lines(self.path)
-        self.count(len(lines), self.path)
-        ids, mistakes = Ids(), Mistakes()
-        for row in self.chosen(len(lines), self.path):
-            if not mistakes.still_looking():
-                break
-            try:
-                item = self._record(*lines[row], record, ids)
-            except DataError as error:
-                mistakes.add(str(error))
-            else:
-                if not mistakes:
-                    yield self.with_system(item)
-        if mistakes:
-            raise mistakes.error()
+        where, rows, numbers = self.opened()
 
-    def _record(self, number: int, line: str, record: type[R], ids: Ids) -> R:
-        """One line. Raises `DataError`."""
-        where = f"{self.path}:{number}"
-        parse_json(line, self.path, number)
-        item = parse_line(line, record, where, "; for other columns set `format: prompts`, `sft` or `preference`")
-        if isinstance(item, Sample):
-            refuse_sandbox(item, where)
+        def parsed(row: Row, number: int) -> R:
+            place = self.place(where, number)
             try:
-                ids.add(item.id, where)
-            except BadRow as twice:
-                raise DataError(f"{where}: {twice}") from None
-        return item
+                parse_json(row["line"], self.path, self._line_numbers[number])
+                item = parse_line(
+                    row["line"], record, place, "; for other columns set `format: prompts`, `sft` or `preference`"
+                )
+                if isinstance(item, Sample):
+                    refuse_sandbox(item, place)
+            except DataError as problem:
+                raise BadRow(str(problem)) from None
+            return self.with_system(item)
+
+        convert = self.with_own_ids(where, parsed) if record is Sample else parsed
+        return self.reported(where, rows, numbers, convert, "fits")

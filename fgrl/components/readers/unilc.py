@@ -19,7 +19,7 @@ from fgrl.base.errors import DataError
 from fgrl.data.hub import HubPath
 from fgrl.data.questions.claims import ClaimColumns, ClaimSet, LabelledClaims, LabelMeaning, YesOrNo
 from fgrl.data.questions.source import Source
-from fgrl.data.row import LeftOut, Row, short
+from fgrl.data.row import LeftOut, Row, look, short
 from fgrl.registry import register
 
 
@@ -129,7 +129,7 @@ class HateSpeech(LabelledClaims):
                     f"{where}: `balanced: {self.balanced}` wants {half} sentences for {label!r}; there are {len(own)}"
                 )
         chosen = [number for own in places.values() for number in draw.sample(own, half)]
-        return where, rows.select(sorted(chosen))  # type: ignore[attr-defined]
+        return where, list(self.at(rows, sorted(chosen)))
 
 
 class BiasColumns(ClaimColumns):
@@ -166,18 +166,16 @@ class SocialBias(ClaimSet):
         if not len(rows):
             return where, rows
         self.source(where, rows, self._read_prompt())
-        flat: Any = rows.flatten()  # type: ignore[attr-defined]
-        claim, label = self.columns.claim, self.columns.label
+        posts: dict[str, Row] = {}
         marks: dict[str, list[float]] = {}
-        first: list[int] = []
-        for number, (post, mark) in enumerate(zip(flat[claim], flat[label], strict=True)):
+        for number, row in enumerate(self.at(rows, range(len(rows)))):
+            post, value = look(row, self.columns.claim), look(row, self.columns.label)
             key = post if isinstance(post, str) else f"row {number} without a post"
-            if key not in marks:
-                first.append(number)
-            value = as_mark(mark, self.place(where, number), label)
-            marks.setdefault(key, []).extend([] if value is None else [value])
-        means = [sum(post_marks) / len(post_marks) if post_marks else None for post_marks in marks.values()]
-        return where, flat.select(first).remove_columns(label).add_column(label, means)
+            posts.setdefault(key, row)
+            mark = as_mark(value, self.place(where, number), self.columns.label)
+            marks.setdefault(key, []).extend([] if mark is None else [mark])
+        means = {key: sum(own) / len(own) if own else None for key, own in marks.items()}
+        return where, [{**row, self.columns.label: means[key]} for key, row in posts.items()]
 
     def verdict(self, source: Source, row: Row) -> YesOrNo:
         mean = source.value(row, "label")

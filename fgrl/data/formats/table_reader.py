@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fgrl.base.errors import DataError
@@ -12,6 +12,7 @@ from fgrl.data.formats.converter import Converter
 from fgrl.data.row import BadRow, Row
 from fgrl.data.row_reader import RowReader
 from fgrl.data.system_prompt import SystemPrompt
+from fgrl.data.text_file import first_rows
 from fgrl.types import Pair, Sample
 
 Record = TypeVar("Record", Sample, Pair)
@@ -27,7 +28,8 @@ class TableReader(RowReader, SystemPrompt):
         form: Format = vars(self)["format"]
         if self.in_local_files(most):
             return list(self.pairs()) if form == "preference" else list(self.read())
-        where, rows = self.first_rows(count, most)
+        where = (vars(self).get("files") or [vars(self)["path"]])[0]
+        rows = first_rows(Path(where), count, most)
         if not rows:
             return []
         converter = Converter(where, form, self.columns, rows[0])
@@ -39,12 +41,6 @@ class TableReader(RowReader, SystemPrompt):
         except BadRow as problem:
             raise DataError(f"{where}: row {len(found) + 1}: {problem}") from None
         return found
-
-    @abstractmethod
-    def first_rows(self, count: int, most: int) -> tuple[str, list[Row]]:
-        """Return the name of the data in messages, and the first rows of a larger file; [] where they are not at
-        hand.
-        """
 
     def converted_pairs(self, path: str, form: str) -> Iterator[Pair]:
         """Return the chosen rows as pairs. Raises `DataError` for a format without pairs."""

@@ -29,7 +29,6 @@ class ClaimSet(QuestionSet):
     """Claims, each with `yes` (factual and fair) or `no` for a reference."""
 
     MAIN: ClassVar[str] = "claim"
-    PLAIN_JSON: ClassVar[bool] = False
 
     columns: ClaimColumns = ClaimColumns()
 

@@ -77,9 +77,6 @@ class QuestionSet(ShowsPassages):
             raise ValueError("shots.template: wants {answer} somewhere")
         return self
 
-    def load_options(self) -> dict[str, Any]:
-        return {} if self.separator is None else {"sep": self.separator}
-
     def fields(self) -> frozenset[str]:
         """Return the placeholders that the prompt file must have; {context} and {examples} it may have."""
         return frozenset({self.MAIN})

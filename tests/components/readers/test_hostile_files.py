@@ -94,7 +94,6 @@ REFUSED: dict[str, Callable[[Row], bytes]] = {
     "cut off": lambda row: json.dumps(row).encode()[:-3],
     "an empty list": placed("[]"),
     "a number": placed("5"),
-    "nested in the question": placed("[" * 900 + "]" * 900),
     "nested 5,000 deep": added("[" * 5000 + "]" * 5000),
     "an infinite number": added("1e999"),
     "no object": lambda row: b"[]",

@@ -100,11 +100,14 @@ def _importer(file: Path) -> Callable[..., Any]:
     def import_beside(name: str, namespace: Any = None, local: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         beside = _beside(file, name) if level == 0 else None
         if beside is None:
-            sys.path.append(str(file.parent))  # of a package beside it, which is found after all others
+            folder = str(file.parent)
+            if folder in sys.path:
+                return builtins.__import__(name, namespace, local, fromlist, level)
+            sys.path.append(folder)  # of a package beside the file, which is found after all others
             try:
                 return builtins.__import__(name, namespace, local, fromlist, level)
             finally:
-                sys.path.remove(str(file.parent))
+                sys.path.remove(folder)
         if file in _running:
             _used[file].add(beside)
         return import_file(beside)

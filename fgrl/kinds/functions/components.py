@@ -166,7 +166,7 @@ def written_at(component: Component, method: str) -> str:
 def checked_state(component: Component, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the state of a component, after a check that a checkpoint can give it back without executing code."""
     result = _Result(component, "state_dict", "tensors, numbers, texts, and lists and mappings of them")
-    for name, value in state.items():
+    for name, value in (state or {}).items():
         written = io.BytesIO()
         try:
             torch.save({name: value}, written)

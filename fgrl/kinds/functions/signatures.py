@@ -25,7 +25,9 @@ IN_WORDS: dict[Returns, str] = {
     "spans": "list[list[tuple[int, int, float]]]",
     "named": "dict[str, list[float]]",
 }
-_FORMS: dict[str, Returns] = {"[n]": "numbers", "[[n]]": "tokens", "[[s]]": "spans", "{[n]}": "named"}
+_FORMS: dict[str, Returns] = {
+    "[n]": "numbers", "[[n]]": "tokens", "[[s]]": "spans", "[[[n]]]": "spans", "{[n]}": "named"
+}  # fmt: skip
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Iterator,
           collections.abc.Generator, collections.abc.Collection)  # fmt: skip
 _AWAITED = (collections.abc.Awaitable, collections.abc.Coroutine)

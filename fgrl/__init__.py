@@ -47,7 +47,7 @@ _NAMES = {
     "feedback.chains": "RuleRewriter",
     "kinds": (
         "ANSWER_NEEDS Accelerator Annotator Asker AtMost Auxiliary AuxiliarySettings Better ChainAttempt ChainCase "
-        "Checked Client Correction CreditsTokens DrawRequest Drawer DrawnShape Early Elsewhere Encoded Engine Expected "
+        "Checked Client Correction CreditsTokens DrawRequest Drawer Drawing DrawnShape Early Elsewhere Encoded Engine Expected "
         "GIVEN_NEEDS GRADED_NEEDS Inspectable Judge MadeModel Meaning Metric Normalizer Numbers OfflineAlgorithm "
         "OnlineAlgorithm PairBuilder Parcel Peek Planning PolicyWork Purpose REFERENCE_OUTPUTS ROLLOUT_NEEDS Reader "
         "Relevance Reward RewardWrapper Rewriter Run Scope Segmenter Serving Stage Ticker ToDraw TrainsModels Transfer "

@@ -38,6 +38,42 @@ class DrawRequest:
     early: Early | None = None
 
 
+class Drawing:
+    """Requests that one drawer draws as they come. Iterated, it yields (number of the request, response) as responses
+    finish, until nothing that was submitted is left; `submit` may be called in between.
+
+    The weights are the drawer's until then: nothing else computes with its model.
+    """
+
+    def __init__(self, drawer: Drawer) -> None:
+        self.drawer = drawer
+        self.submitted = 0
+        self.waiting: dict[int, DrawRequest] = {}
+        """Requests that no batch has taken yet, by number."""
+
+    def submit(self, requests: Sequence[DrawRequest]) -> range:
+        """Draw these too. Return their numbers, which count from 0 in the order of submission."""
+        numbers = range(self.submitted, self.submitted + len(requests))
+        self.submitted = numbers.stop
+        self.waiting.update(zip(numbers, requests, strict=True))
+        return numbers
+
+    def __iter__(self) -> Iterator[tuple[int, DrawnResponse]]:
+        while self.waiting:
+            batch, self.waiting = self.waiting, {}
+            yield from zip(batch, self.drawer.draw(list(batch.values())), strict=True)
+
+    def rest(self) -> dict[int, DrawnResponse]:
+        """Return what is left, all at once."""
+        return dict(self)
+
+    def all_of(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
+        """Return a response to each of these requests, in their order."""
+        numbers = self.submit(requests)
+        drawn = self.rest()
+        return [drawn[number] for number in numbers]
+
+
 class Drawer(ABC):
     """A model that an engine has opened. A context manager, which closes it."""
 
@@ -51,6 +87,12 @@ class Drawer(ABC):
         response. An engine that computes elsewhere calls `fgrl.base.stops.point()` while it waits, so that a run can
         stop.
         """
+
+    def drawing(self) -> Drawing:
+        """Return a drawing that takes requests as they come. Override it where responses can be given one by one; the
+        default draws all that wait together.
+        """
+        return Drawing(self)
 
     def stream(self, request: DrawRequest) -> Iterator[int]:
         """Token ids of one response, as soon as they are there. Who stops reading ends the response."""

@@ -5,21 +5,23 @@ The random streams alone do not promise that: an engine in another process may d
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fgrl.base import stops
-from fgrl.base.files import write_json
-from fgrl.kinds import Drawer, DrawRequest
+from fgrl.base.files import sync
+from fgrl.kinds import Drawer, Drawing, DrawRequest
 from fgrl.types import DrawnResponse
 
 FOLDER = "drawn"
-"""In the stage's folder: `<rank>-<iteration>.json`."""
+"""In the stage's folder: `<rank>-<iteration>.jsonl`."""
 END = 30.0
 """Seconds that an engine has to notice that the run stops."""
 
@@ -34,23 +36,71 @@ class Kept(Drawer):
         self._drawer, self._file, self._missed = drawer, file, missed
 
     def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
-        """Return the responses in the file, where they are those to these requests; else draw them and write the
-        file.
-        """
-        asked = fingerprint(requests)
-        if (kept := self._kept(asked)) is not None:
-            return kept
-        self._missed()
-        drawn = self._drawer.draw(requests)
-        write_json(self._file, {"asked": asked, "drawn": [of_engine(each) for each in drawn]}, indent=None)
-        return drawn
+        """Return the responses in the file to these requests; what is not there is drawn, and written to the file."""
+        return self.drawing().all_of(requests)
 
-    def _kept(self, asked: str) -> list[DrawnResponse] | None:
-        try:
-            kept: Any = json.loads(self._file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):  # a file that was cut off has no responses
-            return None
-        return [DrawnResponse(**each) for each in kept["drawn"]] if kept["asked"] == asked else None
+    def drawing(self) -> Drawing:
+        return Keeping(self, self._drawer.drawing(), self._file, self._missed)
+
+
+class Keeping(Drawing):
+    """Responses of a file, and those of another drawing, which are written to it as they finish."""
+
+    def __init__(self, drawer: Drawer, others: Drawing, file: Path, missed: Callable[[], object]) -> None:
+        super().__init__(drawer)
+        self._others, self._file, self._missed = others, file, missed
+        self._kept = _read(file)
+        self._found: deque[tuple[int, DrawnResponse]] = deque()
+        self._asked: dict[int, tuple[int, str]] = {}
+        """For a number of the other drawing: ours, and what identifies the request."""
+
+    def submit(self, requests: Sequence[DrawRequest]) -> range:
+        numbers = range(self.submitted, self.submitted + len(requests))
+        self.submitted = numbers.stop
+        missing = []
+        for number, request in zip(numbers, requests, strict=True):
+            asked = fingerprint(request)
+            if asked in self._kept:
+                self._found.append((number, self._kept[asked]))
+            else:
+                missing.append((number, asked, request))
+        if missing:
+            self._missed()
+        others = self._others.submit([request for _, _, request in missing])
+        self._asked |= {other: (number, asked) for other, (number, asked, _) in zip(others, missing, strict=True)}
+        return numbers
+
+    def __iter__(self) -> Iterator[tuple[int, DrawnResponse]]:
+        return self._responses(lambda: self._others)
+
+    def rest(self) -> dict[int, DrawnResponse]:
+        return dict(self._responses(lambda: self._others.rest().items()))
+
+    def _responses(self, drawn: Callable[[], Iterable[tuple[int, DrawnResponse]]]) -> Iterator[tuple[int, DrawnResponse]]:
+        while self._found or self._asked:
+            yield from self._from_file()
+            for other, response in drawn():
+                number, asked = self._asked.pop(other)
+                line = json.dumps({"asked": asked, "drawn": of_engine(response)})
+                with self._file.open("a", encoding="utf-8") as lines:
+                    lines.write(f"\n{line}")  # also behind a line that was cut off
+                yield number, response
+                yield from self._from_file()
+        sync(self._file)
+
+    def _from_file(self) -> Iterator[tuple[int, DrawnResponse]]:
+        while self._found:
+            yield self._found.popleft()
+
+
+def _read(file: Path) -> dict[str, DrawnResponse]:
+    """Return the responses in a file. A line that was cut off has none."""
+    kept: dict[str, DrawnResponse] = {}
+    for line in file.read_bytes().split(b"\n") if file.exists() else []:
+        with contextlib.suppress(ValueError):
+            one = json.loads(line)
+            kept[one["asked"]] = DrawnResponse(**one["drawn"])
+    return kept
 
 
 def of_engine(response: DrawnResponse) -> dict[str, Any]:
@@ -58,15 +108,13 @@ def of_engine(response: DrawnResponse) -> dict[str, Any]:
     return {name: value for name, value in vars(response).items() if name not in ("prompt", "text")}
 
 
-def fingerprint(requests: Sequence[DrawRequest]) -> str:
+def fingerprint(request: DrawRequest) -> str:
     """Return a hash of everything that decides what is drawn, apart from the weights: each response has the version of
     those.
     """
-    digest = hashlib.sha256()
-    for one in requests:
-        sampling = one.sampling.model_dump(exclude={"batch_size"})
-        digest.update(json.dumps([list(one.prompt.token_ids), sampling, one.seed, one.row, repr(one.early)]).encode())
-    return digest.hexdigest()
+    sampling = request.sampling.model_dump(exclude={"batch_size"})
+    parts = [list(request.prompt.token_ids), sampling, request.seed, request.row, repr(request.early)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 class Draws:
@@ -89,7 +137,7 @@ class Draws:
         self._folder.mkdir(parents=True, exist_ok=True)
         # what a killed process drew for later iterations was of another policy
         later = functools.partial(self._delete, lambda each: each > number)
-        return Kept(self._drawer, self._folder / f"{self._rank}-{number}.json", later)
+        return Kept(self._drawer, self._folder / f"{self._rank}-{number}.jsonl", later)
 
     def begin(self, number: int, requests: Sequence[DrawRequest]) -> None:
         """Draw the responses of an iteration in a thread."""
@@ -117,7 +165,7 @@ class Draws:
         self._delete(lambda each: each < before)
 
     def _delete(self, chosen: Callable[[int], bool]) -> None:
-        for file in self._folder.glob(f"{self._rank}-*.json"):
+        for file in self._folder.glob(f"{self._rank}-*.jsonl"):
             if chosen(int(file.stem.partition("-")[2])):
                 file.unlink()
 

@@ -31,6 +31,9 @@ class Prompt:
         return len(self.token_ids)
 
 
+Finish = Literal["end", "early", "length"]
+
+
 @dataclass(frozen=True)
 class DrawnResponse:
     """A response that an engine drew. Its length is its number of tokens.
@@ -41,7 +44,7 @@ class DrawnResponse:
 
     token_ids: list[int]
     """With the end-of-sequence token, unless the response was cut off or ended early."""
-    finish: Literal["end", "early", "length"]
+    finish: Finish
     """How it ended: by an end-of-sequence token, by `DrawRequest.early`, or at `max_new_tokens`. There is no other way:
     a request that an engine gave up is an error, never a response.
     """

@@ -33,3 +33,10 @@ def test_a_model_that_one_of_two_views_does_not_have_is_a_dash_there() -> None:
     lines = [line.split() for line in elo_text.side_by_side([view(), other]).splitlines()]
     assert lines[0] == ["model", "elo", "people"]
     assert {line[0]: line[-1] == "–" for line in lines[1:5]} == {"top": True, "a": False, "b": True, "new": False}
+
+
+def test_games_that_are_all_ties_are_said_to_show_nothing() -> None:
+    games = [Game.of(str(n), "a", "b", PairOutcome("tie" if n else None), "ada") for n in range(4)]
+    remark = "all decided games are ties: they show no difference between the models"
+    assert remark in elo_text.text(of_games("", "elo", games, RatingSettings(resamples=200), ()))
+    assert remark not in elo_text.text(view())

@@ -56,6 +56,25 @@ def test_neither_order_nor_company_changes_a_response(opened) -> None:
     assert drawer.draw([asked[5]]) == [drawer.draw(asked)[5]]
 
 
+def test_responses_come_as_they_finish_and_requests_as_they_are_asked(opened) -> None:
+    """One server waits before its first answer; what is asked behind the others is answered in the meantime."""
+    running, drawer = opened
+    asked = requests(9, seed=5)
+    running.order(completions=["late 1"])
+    drawing = drawer.drawing()
+    drawing.submit(asked[:4])
+    given = {}
+    for number, response in drawing:
+        given[number] = response
+        if len(given) in (1, 2):
+            assert drawing.submit([asked[3 + len(given)]]) == range(3 + len(given), 4 + len(given))
+        elif len(given) == 6:  # nothing was left
+            drawing.submit(asked[6:])
+    assert [(given[number].token_ids, given[number].token_logp) for number in range(9)] == [expected(one) for one in asked]
+    assert list(given)[5] in range(4), "the slow answer of the first four came behind those that were asked later"
+    assert list(drawing) == []
+
+
 @pytest.mark.parametrize("fault", [*WRONG, *BROKEN])
 def test_a_wrong_answer_is_asked_again(opened, fault: str) -> None:
     running, drawer = opened

@@ -44,9 +44,9 @@ def test_servers_do_not_share_a_gpu_unless_they_are_told_to(
 @pytest.mark.parametrize(
     ("visible", "trained", "options", "message"),
     [
-        (8, 8, {}, "1 servers of 1 GPUs beside 8 GPUs that train need 9, and 8 are visible here: lower train.devices"),
-        (1, 0, {"copies": 2}, "2 servers of 1 GPUs beside 0 GPUs that train need 2, and 1 are visible"),
-        (1, 0, {"copies": 2, "memory": 0.4}, "need 2, and 1 are visible"),
+        (8, 8, {}, "the servers need 1 GPU beside 8 GPUs for the training, 9 in all; visible here: 8. Lower train.devices"),
+        (1, 0, {"copies": 2}, "the servers need 2 GPUs beside 0 GPUs for the training, 2 in all; visible here: 1"),
+        (1, 0, {"copies": 2, "memory": 0.4}, "2 in all; visible here: 1"),
         (4, 0, {"devices": [4]}, "devices names GPU 4, and 4 are visible here, numbered from 0"),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_training_tells_its_engines_which_gpus_it_uses(
     monkeypatch.setattr(native, "gpus", lambda: 2)
     monkeypatch.setattr("fgrl.rollouts.serving.environment.require", lambda _python: None)
     if beside:
-        with pytest.raises(Unavailable, match="need 3, and 2 are visible"):
+        with pytest.raises(Unavailable, match="3 in all; visible here: 2"):
             made.stages["policy"].rollout.engine.check_machine()  # type: ignore[attr-defined]
 
 

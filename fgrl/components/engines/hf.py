@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fgrl.base import console, lazy
-from fgrl.kinds import Drawer, DrawRequest, Engine
+from fgrl.kinds import Drawer, Drawing, DrawRequest, Engine
 from fgrl.models.decoding.draw import draw, uniforms
 from fgrl.registry import register
 from fgrl.rollouts.serving.early import complete
-from fgrl.types import DrawnResponse
+from fgrl.types import DrawnResponse, Finish
 
 if TYPE_CHECKING:
     import torch
@@ -62,55 +61,98 @@ class InProcess(Drawer):
         super().take(weights, version)
 
     def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
-        self._check(requests)
-        order = sorted(range(len(requests)), key=lambda i: (_shared(requests[i]), _similar(requests[i])))
-        responses: list[list[int]] = [[] for _ in requests]
-        early, done = [False] * len(requests), 0
-        for _shared_by_all, group in groupby(order, key=lambda i: _shared(requests[i])):
-            rows = list(group)
-            first = requests[rows[0]]
-            with self._passes(), self._weights(first.seed):
-                for start in range(0, len(rows), first.sampling.batch_size):
-                    places = rows[start : start + first.sampling.batch_size]
-                    batch = [requests[i] for i in places]
-                    part = _Part(done, len(batch), len(order), max(one.sampling.max_new_tokens for one in batch))
-                    for row, token, is_complete in _decode(self.model, batch, part):
-                        responses[places[row]].append(token)
-                        early[places[row]] = is_complete
-                    done += len(batch)
-        return [
-            DrawnResponse(ids, "early" if ended else "end" if ids[-1] in self.model.eos_ids else "length", self.version)
-            for ids, ended in zip(responses, early, strict=True)
-        ]
+        return self.drawing().all_of(requests)
+
+    def drawing(self) -> Drawing:
+        return InBatches(self)
 
     def stream(self, request: DrawRequest) -> Iterator[int]:
-        self._check([request])
+        self.check([request])
         steps = _decode(self.model, [request], _Part(0, 1, 1, request.sampling.max_new_tokens))
-        with self._weights(request.seed):
+        with self.weights(request.seed):
             while True:
-                with self._passes():  # not while the caller has the token
+                with self.passes():  # not while the caller has the token
                     step = next(steps, None)
                 if step is None:
                     return
                 yield step[1]
 
-    def _check(self, requests: Sequence[DrawRequest]) -> None:
+    def check(self, requests: Sequence[DrawRequest]) -> None:
         longest = max((len(one.prompt) + one.sampling.max_new_tokens for one in requests), default=0)
         self.model.check_length(
             longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`"
         )
 
     @contextmanager
-    def _passes(self) -> Iterator[None]:
+    def passes(self) -> Iterator[None]:
         with torch.no_grad(), models.evaluating(self.model), self.model.low_precision():
             yield
 
-    def _weights(self, seed: int) -> AbstractContextManager[Any]:
+    def weights(self, seed: int) -> AbstractContextManager[Any]:
         return copies.decoding_weights(self.model, seed) if self.fold else nullcontext()
 
 
+Passes = Callable[[], AbstractContextManager[Any]]
+"""What passes of the model run in."""
+
+
+class InBatches(Drawing):
+    """Batches of the requests that wait, one after the other."""
+
+    drawer: InProcess
+
+    def submit(self, requests: Sequence[DrawRequest]) -> range:
+        self.drawer.check(requests)
+        return super().submit(requests)
+
+    def __iter__(self) -> Iterator[tuple[int, DrawnResponse]]:
+        return self._responses(self.drawer.passes)  # which are left while the caller has a response
+
+    def rest(self) -> dict[int, DrawnResponse]:
+        with self.drawer.passes():
+            return dict(self._responses(nullcontext))
+
+    def _responses(self, passes: Passes) -> Iterator[tuple[int, DrawnResponse]]:
+        while self.waiting:
+            shared = min(map(_shared, self.waiting.values()))
+            with self.drawer.weights(shared[-1]):
+                while batch := self._batch(shared):
+                    yield from self._decoded(batch, passes)
+
+    def _batch(self, shared: tuple[Any, ...]) -> dict[int, DrawRequest]:
+        """Take the next batch of these requests from those that wait."""
+        numbers = sorted(
+            (number for number, one in self.waiting.items() if _shared(one) == shared),
+            key=lambda number: _similar(self.waiting[number]),
+        )
+        size = self.waiting[numbers[0]].sampling.batch_size if numbers else 0
+        return {number: self.waiting.pop(number) for number in numbers[:size]}
+
+    def _decoded(self, batch: dict[int, DrawRequest], passes: Passes) -> Iterator[tuple[int, DrawnResponse]]:
+        numbers, requests = list(batch), list(batch.values())
+        done = self.submitted - len(self.waiting) - len(batch)
+        part = _Part(done, len(batch), self.submitted, max(one.sampling.max_new_tokens for one in requests))
+        steps = _decode(self.drawer.model, requests, part)
+        responses: list[list[int]] = [[] for _ in batch]
+        while True:
+            with passes():
+                row, finish = _to_an_end(steps, responses)
+            if finish is None:
+                return
+            yield numbers[row], DrawnResponse(responses[row], finish, self.drawer.version)
+
+
+def _to_an_end(steps: Iterator[Step], responses: list[list[int]]) -> tuple[int, Finish | None]:
+    """Decode until a response ends. Return its row, and how it ends; None: all have ended before."""
+    for row, token, finish in steps:
+        responses[row].append(token)
+        if finish is not None:
+            return row, finish
+    return -1, None
+
+
 def _shared(request: DrawRequest) -> tuple[Any, ...]:
-    """Return what requests have in common that are decoded together."""
+    """Return what requests have in common that are decoded together; the seed is the last."""
     drawing = request.sampling
     return drawing.temperature, drawing.top_p, drawing.top_k, repr(request.early), request.seed
 
@@ -136,14 +178,14 @@ class _Part:
         console.drawn((self.start + done) / self.total, self.total)
 
 
+Step = tuple[int, int, Finish | None]
+"""Row of a batch, token id, and how the response ends with it; None: it goes on."""
 SHRINK = 0.8
 """Finished rows are removed when less than this share of the batch is unfinished: removing them copies the cache."""
 
 
-def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterator[tuple[int, int, bool]]:
-    """Yield the tokens of one batch, step by step: row, token id, and True where the response is complete early with
-    it.
-    """
+def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterator[Step]:
+    """Yield the tokens of one batch, step by step."""
     device = model.device
     prompts, sampling = [request.prompt for request in requests], requests[0].sampling
     limits = torch.tensor([request.sampling.max_new_tokens for request in requests], device=device)
@@ -186,10 +228,12 @@ def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterato
         for place_in_batch, (index, one, unfinished) in enumerate(drawn):
             if unfinished:
                 so_far[index].append(one)
-                ended_early = is_complete is not None and one not in model.eos_ids and is_complete(so_far[index])
-                if ended_early:
-                    running[place_in_batch] = False
-                yield index, one, ended_early
+                finish: Finish | None = "length" if step + 1 == requests[index].sampling.max_new_tokens else None
+                if one in model.eos_ids:
+                    finish = "end"
+                elif is_complete is not None and is_complete(so_far[index]):
+                    finish, running[place_in_batch] = "early", False
+                yield index, one, finish
         unfinished_rows = int(running.sum())
         part.report(step, unfinished_rows)
         if unfinished_rows == 0:

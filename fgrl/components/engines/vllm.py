@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from fgrl.base import lazy, native
 from fgrl.base.errors import Unavailable, UsageError
+from fgrl.base.visible import quantity
 from fgrl.kinds import Correction, Drawer, Elsewhere, Engine, Serving, Transfer
 from fgrl.registry import ByDevice, Unkeyed, build, name_of, register
 
@@ -127,9 +128,9 @@ class VLLM(Engine):
         shared = trained + wanted > visible
         if wanted > visible or (shared and self.memory is None and not self.rest):
             raise Unavailable(
-                f"{self.copies} servers of {self.tensor_parallel} GPUs beside {trained} GPUs that train need {trained + wanted}, and "
-                f"{visible} are visible here: lower train.devices or copies, or set `memory`, the share of a GPU that a server may take "
-                "from the training"
+                f"the servers need {quantity(wanted, 'GPU')} beside {quantity(trained, 'GPU')} for the training, {trained + wanted} in "
+                f"all; visible here: {visible}. Lower train.devices or copies, or set `memory`, the share of a GPU that a server may "
+                "take from the training"
             )
         first = visible - wanted if shared else trained
         return list(range(first, first + wanted))

@@ -43,6 +43,8 @@ def text(view: EloView, *, pairs: bool = False, as_markdown: bool = False) -> st
         parts.append(lay([["model", "against", "won", "lost", "difference of ratings"], *met]))
     ratings = {model: own["rating"] for model, own in view.numbers.items()}
     why = [f"{model} has no rating: {each.note}" for model, each in ratings.items() if each.mean is None and each.note]
+    if all(own.get("ties", NONE).mean == 1 for own in view.numbers.values()):
+        why.append("all decided games are ties: they show no difference between the models")
     draws = f"intervals over {view.settings['resamples']:,} resamples of the prompts" if view.settings else ""
     return "\n\n".join([*parts, "\n".join(filter(None, ["; ".join(filter(None, (view.about, draws))), *why]))])
 

@@ -10,26 +10,24 @@ import asyncio
 import concurrent.futures
 import contextlib
 import secrets
-from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fgrl.base import console, stops
+from fgrl.base import stops
 from fgrl.base.errors import EngineFailed, Stopped, UsageError
 from fgrl.feedback.llm import background, together
-from fgrl.kinds import Drawer, DrawRequest, Parcel, Transfer
+from fgrl.kinds import Drawer, Drawing, DrawRequest, Parcel, Transfer
 from fgrl.rollouts.serving import completions, connection
 from fgrl.rollouts.serving.completions import BadAnswer
 from fgrl.rollouts.serving.connection import Refused, ServerGone
+from fgrl.rollouts.serving.drawing import FromServers
 from fgrl.rollouts.serving.early import complete
 from fgrl.rollouts.serving.servers import Servers, Slot
 from fgrl.types import DrawnResponse
 
 T = TypeVar("T")
 
-TRIES = 4
-"""How often a request is asked before the run stops."""
 RENEWALS = 3
 """How often servers are replaced in a row, without an answer in between, before the run stops."""
 POLL = 0.1
@@ -54,22 +52,6 @@ class Limits:
     """Servers free their memory while nobody draws."""
 
 
-@dataclass
-class _Round:
-    """What is asked of all servers together until everything is answered or no server is left."""
-
-    queue: deque[int]
-    before: int
-    """Responses of earlier rounds."""
-    drawn: dict[int, DrawnResponse] = field(default_factory=dict)
-    by: dict[int, Slot] = field(default_factory=dict)
-    """Which server drew it."""
-    lost: dict[int, tuple[Slot, str]] = field(default_factory=dict)
-    """Servers that gave no answer, by number, and why."""
-    problem: Exception | None = None
-    """A request that is not answered after `TRIES` attempts."""
-
-
 class Served(Drawer):
     """Draws from servers. The requests of a process are shared out over all of them."""
 
@@ -84,7 +66,6 @@ class Served(Drawer):
         self._id = secrets.token_hex(4)
         self._sent = 0
         self._closed = False
-        self._tries: Counter[int] = Counter()
         vocabulary = model.transformer.get_output_embeddings().weight.shape[0]
         self._reader = completions.Reader(frozenset(model.eos_ids), vocabulary)
 
@@ -187,35 +168,14 @@ class Served(Drawer):
     # -- drawing -------------------------------------------------------------------------------------------------------
 
     def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
-        if not requests:
-            return []
-        self._check(requests)
-        drawn: dict[int, DrawnResponse] = {}
-        self._tries.clear()
-        barren = 0
-        with self._with_weights() as servers:
-            while len(drawn) < len(requests):
-                missing = deque(place for place in range(len(requests)) if place not in drawn)
-                work = _Round(missing, before=len(drawn))
-                slots = servers.slots()
-                self._attend(self._ask_all(slots, requests, work), work, len(requests))
-                if work.problem is not None:
-                    raise work.problem
-                lost = dict(work.lost)
-                for slot in slots:  # what was drawn from other weights is no response
-                    mine = [place for place, by in work.by.items() if by.number == slot.number]
-                    if slot.number not in lost and mine and (why := self._changed(slot)):
-                        lost[slot.number] = (slot, why)
-                        for place in mine:
-                            del work.drawn[place]
-                drawn |= work.drawn
-                barren = 0 if work.drawn else barren + 1
-                self._renew(servers, lost, barren)
-        return [drawn[place] for place in range(len(requests))]
+        return self.drawing().all_of(requests)
+
+    def drawing(self) -> Drawing:
+        return FromServers(self)
 
     def stream(self, request: DrawRequest) -> Iterator[int]:
-        self._check([request])
-        with self._with_weights() as servers:
+        self.check([request])
+        with self.with_weights() as servers:
             slot = servers.slots()[0]
             given = self._stream(slot, request)
             try:
@@ -227,7 +187,7 @@ class Served(Drawer):
                 self._attend(given.aclose())
 
     @contextlib.contextmanager
-    def _with_weights(self) -> Iterator[Servers]:
+    def with_weights(self) -> Iterator[Servers]:
         """Inside, the servers have the weights, and nobody else of this process uses them."""
         servers = self._lent()
         with servers.reserved():
@@ -236,8 +196,8 @@ class Served(Drawer):
             self._bring(servers)
             yield servers
 
-    def _check(self, requests: Sequence[DrawRequest]) -> None:
-        longest = max(len(one.prompt) + one.sampling.max_new_tokens for one in requests)
+    def check(self, requests: Sequence[DrawRequest]) -> None:
+        longest = max((len(one.prompt) + one.sampling.max_new_tokens for one in requests), default=0)
         self.model.check_length(
             longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`"
         )
@@ -247,7 +207,7 @@ class Served(Drawer):
                 f"temperature {coldest:g}: vLLM samples at {completions.LEAST_TEMPERATURE} instead; set 0 (greedy) or at least that"
             )
 
-    def _changed(self, slot: Slot) -> str:
+    def changed(self, slot: Slot) -> str:
         """Return why a server cannot have drawn from the weights that it was given; "" where it has."""
         assert self._parcel is not None
         try:
@@ -256,7 +216,7 @@ class Served(Drawer):
             return str(problem)
         return "" if found == self._label else f"it reports the weights {found or 'of no version'} after drawing"
 
-    def _renew(self, servers: Servers, lost: dict[int, tuple[Slot, str]], barren: int) -> None:
+    def renew(self, servers: Servers, lost: dict[int, tuple[Slot, str]], barren: int) -> None:
         """Replace servers that are gone, and bring the weights to them."""
         if lost and barren > RENEWALS:
             slot, why = next(iter(lost.values()))
@@ -268,44 +228,7 @@ class Served(Drawer):
             servers.renew(slot, why)
         self._bring(servers)
 
-    async def _ask_all(self, slots: Sequence[Slot], requests: Sequence[DrawRequest], work: _Round) -> None:
-        ends = {
-            early: None if early is None else complete(early, self.model.tokenizer)
-            for early in {one.early for one in requests}
-        }
-        limits = self.limits
-
-        async def ask_from(slot: Slot, client: Any) -> None:
-            while work.queue and slot.number not in work.lost and work.problem is None:
-                place = work.queue.popleft()
-                request = requests[place]
-                self._tries[place] += 1
-                try:
-                    async with asyncio.timeout(limits.draw):
-                        answer = await self._ask(client, request, ends[request.early], first=self._tries[place] == 1)
-                except (BadAnswer, Refused) as problem:
-                    work.queue.append(place)
-                    if self._tries[place] >= TRIES:
-                        work.problem = EngineFailed(
-                            f"server {slot.number} of vLLM gives no response to a request, {TRIES} times: {problem}"
-                        )
-                except (ServerGone, TimeoutError) as problem:
-                    work.queue.append(place)
-                    self._tries[place] -= 1
-                    work.lost[slot.number] = (slot, str(problem) or f"no answer within draw_timeout, {limits.draw:g} s")
-                else:
-                    work.drawn[place], work.by[place] = answer, slot
-
-        async def ask(slot: Slot) -> None:
-            async with slot.connection.open(limits.draw, limits.concurrency) as client, asyncio.TaskGroup() as workers:
-                for _ in range(min(limits.concurrency, -(-len(work.queue) // len(slots)))):
-                    workers.create_task(ask_from(slot, client))
-
-        async with asyncio.TaskGroup() as copies:
-            for slot in slots:
-                copies.create_task(ask(slot))
-
-    async def _ask(self, client: Any, request: DrawRequest, ended: Any, *, first: bool) -> DrawnResponse:
+    async def ask(self, client: Any, request: DrawRequest, ended: Any, *, first: bool) -> DrawnResponse:
         assert self._parcel is not None
         if request.early is not None and request.early.json_object:  # the server cannot tell where it ends
             ids: list[int] = []
@@ -355,23 +278,27 @@ class Served(Drawer):
                     return
         raise ServerGone("the stream ended before the answer")
 
-    def _attend(self, work: Coroutine[Any, Any, T], drawing: _Round | None = None, of: int = 0) -> T:
-        """Return what the work returns. While it goes on, this thread sees whether the run is to stop."""
+    def _attend(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the work returns."""
         future = background.start(work)
+        for _ in self.ticks(future):
+            pass
+        return future.result()
+
+    def ticks(self, work: concurrent.futures.Future[T]) -> Iterator[None]:
+        """Yield while work goes on in the background, and once behind its end. Meanwhile this thread sees whether the run
+        is to stop. Raises what the work raised.
+        """
         try:
-            while True:
-                try:
-                    return future.result(POLL)
-                except concurrent.futures.TimeoutError:
-                    if future.done():  # it is the work's own
-                        raise
-                    stops.point()
-                    if self._closed:
-                        raise EngineFailed("the model was closed while it was drawn from") from None
-                    if drawing is not None:
-                        console.drawn((drawing.before + len(drawing.drawn)) / of, of)
+            while not work.done():
+                concurrent.futures.wait([work], POLL)
+                stops.point()
+                if self._closed and not work.done():
+                    raise EngineFailed("the model was closed while it was drawn from")
+                yield
+            work.result()
         except BaseException:
-            future.cancel()
+            work.cancel()
             raise
 
     # -- life ----------------------------------------------------------------------------------------------------------

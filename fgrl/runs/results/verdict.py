@@ -253,7 +253,7 @@ def _in_answers(symptoms: Symptoms | None, stage: Stage | None) -> Iterator[Find
         if change.changed and after - before >= COMMON:
             yield _finding("unsure", text, topic)
         elif after >= MANY and topic != "repetition":
-            yield _finding("unknown", f"{text} The training did not cause it, but it is nothing good either.", topic)
+            yield _finding("unknown", f"{text} The training did not cause it, but look at them.", topic)
         else:
             yield _finding("good", text, topic)
     odd: Status = "unknown" if stage is None else "unsure"

@@ -373,6 +373,32 @@ def test_each_response_is_what_it_is_alone(model) -> None:
     assert {each.finish for each in drawn} == {"end", "length"}
 
 
+def test_responses_come_as_they_finish_and_requests_as_they_are_asked(policy) -> None:
+    limits = [2, 12, 5]
+    first, second = (
+        [DrawRequest(prompt, Sampling(max_new_tokens=limit, min_new_tokens=limit), seed, row)
+         for row, (prompt, limit) in enumerate(product(asked(PROMPTS), limits))]
+        for seed in (0, 1)
+    )  # fmt: skip
+    for fold in (False, True):
+        with HF(fold=fold).open(policy) as drawer:
+            alone = drawer.draw([*first, *second])
+            policy.train()
+            drawing, given = drawer.drawing(), {}
+            assert drawing.submit(first) == range(len(first))
+            for number, response in drawing:
+                assert torch.is_grad_enabled() and policy.training
+                given[number] = response
+                if len(given) in (1, 2):
+                    half = second[: len(second) // 2] if len(given) == 1 else second[len(second) // 2 :]
+                    drawing.submit(half)
+            policy.eval()
+        assert [given[number] for number in range(len(alone))] == alone
+        order = [len(given[number]) for number in given if number < len(first)]
+        assert order == sorted(order), "short responses of a batch come before long ones"
+        assert list(drawing) == []
+
+
 def test_a_stream_has_the_tokens_of_the_response(policy) -> None:
     request = DrawRequest(asked(PROMPTS)[0], Sampling(max_new_tokens=12), 0, 0)
     for fold in (False, True):

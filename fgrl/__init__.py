@@ -57,8 +57,8 @@ _NAMES = {
     "library": (
         "FinishedRun FinishedStage FinishedSweep Generated Inspected NewRecipe Policy ScoredText TokenSpan "
         "WrittenReport annotation_stats catalog check clean compare curves describe doctor elo export "
-        "export_annotations frontier import_annotations init inspect load open_run plan register report run schema "
-        "score sweep table validate"
+        "export_annotations frontier import_annotations init inspect list_runs load new open_run plan register report run "
+        "schema score sweep table validate"
     ),
     "training.group_relative": "GroupRelative",
     "training.references": "ReferencedAlgorithm",
@@ -69,7 +69,7 @@ _NAMES = {
     "kinds.specs": "LoraSpec ModelSpec Sampling",
     "types": (
         "Advantages Aggregation AlarmRecord Annotation Batch Checkpoint Column Completion Criterion DrawnResponse "
-        "Feeling Highlight Marked Mean Message Most Number Pair PairVerdict Pairs Product Prompt Record Ref Report "
+        "Feeling Finish Highlight Marked Mean Message Most Number Pair PairVerdict Pairs Product Prompt Record Ref Report "
         "Request Response Rewards Rollout Sample Samples Segmentable Span Stats TensorRows Tokens Usage of_all_rows "
         "parse_line per_criterion per_criterion_token per_prompt_token per_response per_token read_jsonl write_jsonl"
     ),

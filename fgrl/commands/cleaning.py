@@ -9,7 +9,7 @@ import typer
 
 from fgrl.base import lazy
 from fgrl.commands.checking import size
-from fgrl.commands.runs import FolderOfRuns, root_of
+from fgrl.commands.runs import FolderOfRuns, known_folder
 from fgrl.commands.shared import RUNS, AsJson, WrongWord, echo, emit
 from fgrl.pages.report.text_tables import columns
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fgrl.runs.cleaning import Deletions
 cleanings = lazy.load("fgrl.runs.cleaning")
 library = lazy.load("fgrl.library")
+listed_runs = lazy.load("fgrl.library.listed_runs")
 
 EXAMPLES = """
 \b
@@ -59,7 +60,7 @@ def clean(
     as_json: AsJson = False,
 ) -> None:
     """Delete runs, stages and checkpoints that are not needed any more. Shows them first."""
-    root, own = root_of(folder)
+    root, own = listed_runs.root_of(known_folder(folder))
     recipes = [*own, *(recipe or [])]
     chosen = library.clean(
         root, older_than=_age(older_than), recipes=recipes, unreferenced=unreferenced, checkpoints=checkpoints,

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     )
     from fgrl.library.annotations import annotation_stats, export_annotations, import_annotations
     from fgrl.library.finished_runs import FinishedRun, FinishedStage, open_run
+    from fgrl.library.listed_runs import list_runs
     from fgrl.library.loading import load, score
+    from fgrl.library.new_component import new
     from fgrl.library.numbers import compare, curves, elo, frontier, table
     from fgrl.library.policies import Generated, Policy
     from fgrl.library.running import plan, register, run, validate
@@ -56,7 +58,9 @@ __getattr__, __dir__ = lazy.attributes(
         ],
         "annotations": ["annotation_stats", "export_annotations", "import_annotations"],
         "finished_runs": ["FinishedRun", "FinishedStage", "open_run"],
+        "listed_runs": ["list_runs"],
         "loading": ["load", "score"],
+        "new_component": ["new"],
         "numbers": ["compare", "curves", "elo", "frontier", "table"],
         "policies": ["Generated", "Policy"],
         "running": ["plan", "register", "run", "validate"],

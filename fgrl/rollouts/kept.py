@@ -76,7 +76,9 @@ class Keeping(Drawing):
     def rest(self) -> dict[int, DrawnResponse]:
         return dict(self._responses(lambda: self._others.rest().items()))
 
-    def _responses(self, drawn: Callable[[], Iterable[tuple[int, DrawnResponse]]]) -> Iterator[tuple[int, DrawnResponse]]:
+    def _responses(
+        self, drawn: Callable[[], Iterable[tuple[int, DrawnResponse]]]
+    ) -> Iterator[tuple[int, DrawnResponse]]:
         while self._found or self._asked:
             yield from self._from_file()
             for other, response in drawn():

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline_helpers import environment, fgrl_here
 
 from fgrl import registry
-from fgrl.commands.new import kinds
+from fgrl.library.new_component import component_kinds as kinds
 
 
 def test_there_is_a_template_for_every_kind() -> None:

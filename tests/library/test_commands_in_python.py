@@ -17,8 +17,8 @@ from fgrl.library.sweeps import of_command
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "python.md"
 ROW = re.compile(r"^\| `fgrl ([a-z ]+)` \| `fgrl\.(\w+)", re.MULTILINE)
-WITHOUT = {"new", "runs", "annotate serve"}
-"""Commands that have no call yet."""
+WITHOUT = {"annotate serve"}
+"""The page for annotators is served until somebody stops it: a command alone."""
 
 
 def test_each_command_has_its_call_on_the_page() -> None:
@@ -118,3 +118,17 @@ def test_the_catalogue_and_the_schema() -> None:
     assert "entropy" in [each["name"] for each in fgrl.catalog("segmenter")["segmenter"]]
     assert fgrl.schema()["type"] == "object"
     assert fgrl.doctor()["problems"] is not None
+
+
+def test_runs_are_listed_and_a_component_is_written(world: Path) -> None:
+    assert list(fgrl.list_runs()) == []
+    for seed in (0, 1):
+        fgrl.run("texts.yaml", seed=seed, progress=False, page=False)
+    listed = fgrl.list_runs()
+    assert list(listed["recipe"]) == ["texts", "texts"]
+    assert set(listed["state"]) == {"finished"}
+    assert len(fgrl.list_runs("runs/texts", last=1)) == 1
+    assert len(fgrl.list_runs(recipe=["other-*"])) == len(fgrl.list_runs(state=["failed"])) == 0
+    assert fgrl.new("segmenter", "every-third") == (Path("every_third.py"), Path("test_every_third.py"))
+    with pytest.raises(UsageError, match=r"every_third\.py is already there"):
+        fgrl.new("segmenter", "every-third")

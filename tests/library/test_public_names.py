@@ -62,7 +62,7 @@ def test_everything_of_the_kinds_and_the_records_is_exported(module: object) -> 
     assert all(getattr(fgrl, name) is getattr(module, name) for name in public & set(dir(fgrl)))
 
 
-@pytest.mark.parametrize("folder", ["examples", "fgrl/commands/templates"])
+@pytest.mark.parametrize("folder", ["examples", "fgrl/library/templates"])
 def test_files_of_authors_import_from_fgrl_alone(folder: str) -> None:
     files = [file for ending in ("*.py", "*.txt") for file in (ROOT / folder).rglob(ending)]
     assert len(files) > 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def test_each_request_has_its_own_response_in_the_file(tmp_path: Path) -> None:
     drawer, file = Counting(), tmp_path / "drawn.jsonl"
     drawn = Kept(drawer, file).draw(REQUESTS[:2])
     assert Kept(drawer, file).draw(REQUESTS[::-1])[1:] == drawn[::-1]
-    assert drawer.calls == 2 and drawer.asked == 3
+    assert drawer.calls == 2
+    assert drawer.asked == 3
 
 
 @pytest.mark.parametrize("content", ["", '{"asked": "', "[", "\x00\x00"])
@@ -97,10 +99,12 @@ def test_a_line_that_was_cut_off_has_no_response(content: str, tmp_path: Path) -
     drawer, file = Counting(), tmp_path / "drawn.jsonl"
     file.write_text(content)
     drawn = Kept(drawer, file).draw(REQUESTS)
-    assert drawer.asked == 3 and Kept(drawer, file).draw(REQUESTS) == drawn
+    assert drawer.asked == 3
+    assert Kept(drawer, file).draw(REQUESTS) == drawn
     file.write_bytes(file.read_bytes()[:-20])
     assert Kept(drawer, file).draw(REQUESTS)[:2] == drawn[:2]
-    assert drawer.asked == 4 and drawn[0].token_logp == [-0.5, -1.0]
+    assert drawer.asked == 4
+    assert drawn[0].token_logp == [-0.5, -1.0]
 
 
 def test_responses_are_in_the_file_before_the_caller_has_them(tmp_path: Path) -> None:
@@ -113,7 +117,9 @@ def test_responses_are_in_the_file_before_the_caller_has_them(tmp_path: Path) ->
             heard.append(response.token_ids)
             if len(heard) == turns:
                 break
-            drawing.submit([replace(REQUESTS[0], prompt=Prompt((*REQUESTS[0].prompt.token_ids, *sum(heard, []))))])
+            drawing.submit(
+                [replace(REQUESTS[0], prompt=Prompt((*REQUESTS[0].prompt.token_ids, *chain.from_iterable(heard))))]
+            )
         return heard
 
     drawer, file = Counting(), tmp_path / "drawn.jsonl"

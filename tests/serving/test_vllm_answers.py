@@ -70,7 +70,9 @@ def test_responses_come_as_they_finish_and_requests_as_they_are_asked(opened) ->
             assert drawing.submit([asked[3 + len(given)]]) == range(3 + len(given), 4 + len(given))
         elif len(given) == 6:  # nothing was left
             drawing.submit(asked[6:])
-    assert [(given[number].token_ids, given[number].token_logp) for number in range(9)] == [expected(one) for one in asked]
+    assert [(given[number].token_ids, given[number].token_logp) for number in range(9)] == [
+        expected(one) for one in asked
+    ]
     assert list(given)[5] in range(4), "the slow answer of the first four came behind those that were asked later"
     assert list(drawing) == []
 

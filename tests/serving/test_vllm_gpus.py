@@ -44,7 +44,12 @@ def test_servers_do_not_share_a_gpu_unless_they_are_told_to(
 @pytest.mark.parametrize(
     ("visible", "trained", "options", "message"),
     [
-        (8, 8, {}, "the servers need 1 GPU beside 8 GPUs for the training, 9 in all; visible here: 8. Lower train.devices"),
+        (
+            8,
+            8,
+            {},
+            "the servers need 1 GPU beside 8 GPUs for the training, 9 in all; visible here: 8. Lower train.devices",
+        ),
         (1, 0, {"copies": 2}, "the servers need 2 GPUs beside 0 GPUs for the training, 2 in all; visible here: 1"),
         (1, 0, {"copies": 2, "memory": 0.4}, "2 in all; visible here: 1"),
         (4, 0, {"devices": [4]}, "devices names GPU 4, and 4 are visible here, numbered from 0"),

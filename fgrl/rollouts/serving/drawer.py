@@ -6,7 +6,6 @@ server that ends or hangs is replaced, gets the weights, and only what is missin
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextlib
 import secrets

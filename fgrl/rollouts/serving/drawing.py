@@ -19,7 +19,6 @@ from fgrl.rollouts.serving.early import complete
 from fgrl.types import DrawnResponse
 
 if TYPE_CHECKING:
-    from fgrl.rollouts.serving.drawer import Served
     from fgrl.rollouts.serving.servers import Slot
 
 TRIES = 4
@@ -52,9 +51,10 @@ class Round:
 class FromServers(Drawing):
     """Responses that servers draw, given once the server is known to have drawn them from the right weights."""
 
-    drawer: Served
+    drawer: Any
+    """The `Served` that asks the servers and knows their weights."""
 
-    def __init__(self, drawer: Served) -> None:
+    def __init__(self, drawer: Any) -> None:
         super().__init__(drawer)
         self._tries: Counter[int] = Counter()
         self._round = Round(deque())

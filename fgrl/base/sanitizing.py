@@ -107,15 +107,11 @@ _IN_URL = re.compile(r"(\b\w{2,20}://)(?:[^/@\s:\"'<>]*:[^/@\s\"'<>]+|[^/@\s\"'<
 _HINT = r"(?:pass|pwd|secret|token|key|cred|cookie|auth|bearer|session|jwt|connection)"
 _VALUE = r"\[[^\]\n]*\]|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s,;&}\])\"'<>#]+"
 _ASSIGNED = re.compile(
-    rf"(?<![\w.-])(?P<name>(?=[\w.-]{{0,200}}{_HINT})[\w.-]{{1,240}})(?P<between>[\"']?\s?(?:=|:)\s?|[\"']?\s?=>\s?)(?P<value>{_VALUE})",
+    rf"(?<![\w.-])(?P<name>(?P<dash>--?)?(?=[\w.-]{{0,200}}{_HINT})[\w.-]{{1,240}})"
+    rf"(?P<between>[\"']?\s?(?:=>?|:)\s?|(?(dash)(?:\s+|[\"']?,\s*[\"']?)|(?!)))(?P<value>{_VALUE})",
     re.IGNORECASE,
 )
-"""`name=value`, `name: value`, `"name": "value"`."""
-_OPTION = re.compile(
-    rf"(?<![\w-])(?P<name>--?(?=[\w-]{{0,80}}{_HINT})[A-Za-z][\w-]{{1,80}})(?P<between>\s+|[\"']?,\s*[\"']?)(?P<value>{_VALUE})",
-    re.IGNORECASE,
-)
-"""`--name value` of a command."""
+"""`name=value`, `name: value`, `"name": "value"`, and `--name value` of a command."""
 _HEADER = re.compile(r"(?:^|[^a-z])(?:authorization|cookie)$", re.IGNORECASE)
 """Names whose value is the rest of its line."""
 
@@ -147,13 +143,13 @@ def _assigned(found: re.Match[str]) -> tuple[str, int] | None:
     bare = value[1:-1] if quoted else value
     values = re.findall(r"[^\s,\"'\[\]]+", value) if listed else [bare]
     sure = _kind_of_name(name) == "sure"
-    if not any(names_secret(name, each) for each in values):
+    if not any(names_secret(name, each) for each in values) or (found["dash"] and value[0] == "-"):
         return None
     if listed:
         return f"[{HIDDEN}]", found.end()
     if quoted:
         return f"{value[0]}{HIDDEN}{value[0]}", found.end()
-    words_after = between.endswith(" ") and "=" not in between
+    words_after = between.endswith(": ")
     if not _OPAQUE.fullmatch(bare):
         sentence = words_after and _IN_A_SENTENCE.search(found.string[max(found.start() - 2, 0) : found.start()])
         if sentence or _PROSE.fullmatch(bare) or "(" in bare:
@@ -168,15 +164,9 @@ def _end(pattern: re.Pattern[str], found: re.Match[str]) -> int:
     return found.end() if after is None else after.end()
 
 
-def _given(match: re.Match[str]) -> str:
-    bare = match["value"].strip("\"'")
-    secret = names_secret(match["name"].lstrip("-"), bare) and not bare.startswith("-")
-    return match[0] if not secret else f"{match['name']}{match['between']}{HIDDEN}"
-
-
 def _forms_hidden(text: str) -> str:
     """Without what has the form of a secret, and without values behind the name of one."""
-    return _OPTION.sub(_given, _assignments_hidden(_plain_forms_hidden(text)))
+    return _assignments_hidden(_plain_forms_hidden(text))
 
 
 def _plain_forms_hidden(text: str) -> str:

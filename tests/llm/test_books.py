@@ -6,18 +6,21 @@ import errno
 import json
 import multiprocessing
 import os
+import resource
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
-from client_helpers import request
+from client_helpers import a_run, request
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import HUNG
 
 from fgrl.base.errors import DataError
 from fgrl.components.clients.openai import OpenAI
-from fgrl.feedback.llm import ledger
-from fgrl.feedback.llm.desk import Allowance
+from fgrl.feedback.llm.desk import Call, Desk
+from fgrl.feedback.llm.ledger import Account, Ledger
 from fgrl.feedback.llm.prices import Price
 from fgrl.feedback.llm.store import CompletionStore
 from fgrl.types import Completion, Message, Request, Usage
@@ -114,7 +117,7 @@ def test_what_is_stored_comes_back_free_of_charge(tmp_path: Path) -> None:
     answer = Completion(
         text="ä", finish="stop", usage=Usage(prompt_tokens=3, completion_tokens=2, usd=0.5), logprobs={"a": -1.0}
     )
-    assert store.put([("k", "{}", answer)]) == [answer]
+    assert store.put("k", "{}", answer) == answer
     again = CompletionStore(tmp_path / "c.sqlite").get(["k", "other"])
     assert again == {
         "k": answer.model_copy(update={"cached": True, "usage": Usage(prompt_tokens=3, completion_tokens=2, usd=0.0)})
@@ -123,14 +126,15 @@ def test_what_is_stored_comes_back_free_of_charge(tmp_path: Path) -> None:
 
 def test_the_first_answer_stays(tmp_path: Path) -> None:
     one, two = CompletionStore(tmp_path / "c.sqlite"), CompletionStore(tmp_path / "c.sqlite")
-    one.put([("k", "{}", Completion(text="first"))])
-    (kept,) = two.put([("k", "{}", Completion(text="second", usage=Usage(usd=0.5)))])
+    one.put("k", "{}", Completion(text="first"))
+    kept = two.put("k", "{}", Completion(text="second", usage=Usage(usd=0.5)))
     assert (kept.text, kept.usage.usd, kept.cached) == ("first", 0.5, False)
 
 
 def test_thousands_of_keys_are_looked_up(tmp_path: Path) -> None:
     store = CompletionStore(tmp_path / "c.sqlite")
-    store.put((f"k{number}", "{}", Completion(text=str(number))) for number in range(1500))
+    for number in range(1500):
+        store.put(f"k{number}", "{}", Completion(text=str(number)))
     found = store.get([f"k{number}" for number in range(3000)])
     assert {key: value.text for key, value in found.items()} == {f"k{number}": str(number) for number in range(1500)}
 
@@ -143,7 +147,8 @@ def test_a_damaged_cache_says_what_to_do(tmp_path: Path) -> None:
 
 def test_an_answer_that_cannot_be_read_says_which_and_what_to_do(tmp_path: Path) -> None:
     store = CompletionStore(tmp_path / "c.sqlite")
-    store.put([("good", "{}", Completion(text="x")), ("bad", "{}", Completion(text="y"))])
+    store.put("good", "{}", Completion(text="x"))
+    store.put("bad", "{}", Completion(text="y"))
     store._database.execute("UPDATE completions SET answer = '{\"from\": \"another version\"}' WHERE key = 'bad'")
     assert store.get(["good"])["good"].text == "x"
     with pytest.raises(DataError, match=r"c\.sqlite: the answer stored under bad .*asked for again"):
@@ -153,12 +158,8 @@ def test_an_answer_that_cannot_be_read_says_which_and_what_to_do(tmp_path: Path)
 def fill(path: Path, who: int, rows: int) -> None:
     store = CompletionStore(path)
     for number in range(rows):
-        store.put(
-            [
-                (f"{who}-{number}", "{}", Completion(text=f"{who}")),
-                (f"shared-{number}", "{}", Completion(text=f"{who}")),
-            ]
-        )
+        store.put(f"{who}-{number}", "{}", Completion(text=f"{who}"))
+        store.put(f"shared-{number}", "{}", Completion(text=f"{who}"))
 
 
 def test_several_processes_write_to_one_cache(tmp_path: Path) -> None:
@@ -177,25 +178,25 @@ def test_several_processes_write_to_one_cache(tmp_path: Path) -> None:
 # -- ledger ------------------------------------------------------------------------------------------------------------
 
 
-def add(book: ledger.Ledger, client: str, usd: float | None, at_most: float | None = None) -> None:
+def add(book: Ledger, client: str, usd: float | None, at_most: float | None = None) -> None:
     usage = Usage(prompt_tokens=10, completion_tokens=2, usd=usd)
-    book.add(client, "k", "answered", usage, at_most=at_most, seconds=0.1)
+    book.account(client).charge("k", "answered", usage, at_most=at_most, seconds=0.1)
 
 
 def test_totals_survive_and_a_half_line_is_dropped(tmp_path: Path) -> None:
-    book = ledger.Ledger(tmp_path / "calls.jsonl")
+    book = Ledger(tmp_path)
     add(book, "a", 0.5)
     add(book, "a", None, at_most=0.25)
     add(book, "b", None)
     with (tmp_path / "calls.jsonl").open("a") as file:
         file.write('{"time": 1, "client": "a", "usd"')
-    again = ledger.Ledger(tmp_path / "calls.jsonl")
-    assert (again.totals("a").calls, again.totals("a").usd, again.totals("a").unknown) == (2, 0.75, 0)
-    assert (again.totals("b").calls, again.totals("b").unknown, again.totals("b").prompt_tokens) == (1, 1, 10)
+    again = Ledger(tmp_path)
+    assert (again.account("a").calls, again.account("a").usd, again.account("a").unknown) == (2, 0.75, 0)
+    assert (again.account("b").calls, again.account("b").unknown, again.account("b").prompt_tokens) == (1, 1, 10)
     add(again, "a", 0.5)
     lines = (tmp_path / "calls.jsonl").read_text().splitlines()
     assert len([json.loads(line) for line in lines]) == 4
-    assert ledger.Ledger(tmp_path / "calls.jsonl").totals("a").usd == 1.25
+    assert Ledger(tmp_path).account("a").usd == 1.25
 
 
 @given(st.integers(0, 400))
@@ -204,129 +205,110 @@ def test_whatever_a_kill_leaves_of_the_file_is_read(cut: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "calls.jsonl"
-        book = ledger.Ledger(path)
+        book = Ledger(path.parent)
         add(book, "a", 0.5)
         add(book, "a", 0.25)
         whole = path.read_bytes()
         path.write_bytes(whole[:cut])
-        assert ledger.Ledger(path).totals("a").calls == whole[:cut].count(b"\n")
+        assert Ledger(path.parent).account("a").calls == whole[:cut].count(b"\n")
 
 
-def test_a_line_that_the_system_writes_in_parts_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = ledger.Ledger(tmp_path / "calls.jsonl")
-    write = os.write
-    monkeypatch.setattr(ledger.os, "write", lambda file, data: write(file, data[: len(data) // 2 or 1]))
-    add(book, "a", 0.5)
-    add(book, "a", 0.25)
-    lines = (tmp_path / "calls.jsonl").read_text().splitlines()
-    assert [json.loads(line)["usd"] for line in lines] == [0.5, 0.25]
-
-
-def test_a_line_that_fits_only_in_part_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = ledger.Ledger(tmp_path / "calls.jsonl")
+def test_a_line_that_fits_only_in_part_is_removed(tmp_path: Path) -> None:
+    book = Ledger(tmp_path)
     add(book, "a", 0.5)
     whole = (tmp_path / "calls.jsonl").read_bytes()
-    write = os.write
-    full_after = len(whole) + 30
-
-    def write_until_full(file: int, data: memoryview) -> int:
-        if os.fstat(file).st_size == full_after:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(file, data[: full_after - os.fstat(file).st_size])
-
-    monkeypatch.setattr(ledger.os, "write", write_until_full)
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-        add(book, "a", 0.25)
-    monkeypatch.undo()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 30, limits[1]))
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            add(book, "a", 0.25)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
     assert (tmp_path / "calls.jsonl").read_bytes() == whole
-    assert book.totals("a").usd == 0.5
+    assert book.account("a").usd == 0.5
     add(book, "a", 0.25)
-    assert ledger.Ledger(tmp_path / "calls.jsonl").totals("a").usd == 0.75
+    assert Ledger(tmp_path).account("a").usd == 0.75
 
 
 def test_a_spoilt_line_is_shown_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "calls.jsonl").write_text("what\n")
     with pytest.raises(DataError, match=r"calls\.jsonl:1: not a line of the ledger"):
-        ledger.Ledger(tmp_path / "calls.jsonl")
+        Ledger(tmp_path)
 
 
 @pytest.mark.parametrize("usd", ["NaN", "Infinity", "-Infinity"])
 def test_a_cost_that_is_no_number_is_unknown_and_does_not_block_the_budget(tmp_path: Path, usd: str) -> None:
-    book = ledger.Ledger(tmp_path / "calls.jsonl")
-    book.add("c", "k", "answered", Usage(usd=0.5), at_most=None, seconds=0.1)
+    add(Ledger(tmp_path), "c", 0.5)
     line = (tmp_path / "calls.jsonl").read_text(encoding="utf-8")
     (tmp_path / "calls.jsonl").write_text(line + line.replace("0.5,", f"{usd},"), encoding="utf-8")
-    totals = ledger.Ledger(tmp_path / "calls.jsonl").totals("c")
-    assert (totals.calls, totals.usd, totals.unknown) == (2, 0.5, 1)
-    assert Allowance(totals, budget_usd=1.0).ask(0.25) == "go"
-
-
-@pytest.mark.parametrize("written", ["all", "half"])
-def test_an_interrupt_leaves_a_complete_line_and_no_part_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
-) -> None:
-    book = ledger.Ledger(tmp_path / "calls.jsonl")
-    add(book, "a", 0.5)
-    write = os.write
-
-    def interrupted(file: int, data: bytes) -> int:
-        write(file, data if written == "all" else data[: len(data) // 2])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ledger.os, "write", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        add(book, "a", 0.25)
-    monkeypatch.setattr(ledger.os, "write", write)
-    add(book, "a", 1.0)
-    assert ledger.Ledger(tmp_path / "calls.jsonl").totals("a").usd == (1.75 if written == "all" else 1.5)
+    account = Ledger(tmp_path).account("c")
+    assert (account.calls, account.usd, account.unknown) == (2, 0.5, 1)
+    assert a_desk(account, budget_usd=1.0).may_start(a_call())
 
 
 def test_clients_of_a_stage_share_its_ledger(tmp_path: Path) -> None:
-    one, two = ledger.open_at(tmp_path), ledger.open_at(tmp_path)
-    assert one is two
-    add(one, "a", 1.0)
-    assert two.totals("a").calls == 1
+    run = a_run(tmp_path)
+    clients = [OpenAI(model="m", api_key_env=None) for _ in range(2)]
+    for client in clients:
+        client.setup(run)
+    assert clients[0]._account is clients[1]._account is not None
+    run.close()
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
+def a_call(tokens: int = 5) -> Call:
+    return Call("k", "{}", request("q"), tokens)
+
+
+def a_desk(
+    account: Account, max_calls: int | None = None, budget_usd: float | None = None, price: float = 100_000
+) -> Desk:
+    """An answer costs 0.1 USD a token, unless there is another `price` of a million of them."""
+    nobody: Any = None
+    tariff = Price(prompt=0, completion=price)
+    return Desk(nobody, account, nobody, tariff, max_calls, budget_usd, [], 0, nobody)
+
+
 @given(
     max_calls=st.none() | st.integers(0, 12),
     budget=st.none() | st.floats(0, 2),
-    costs=st.lists(st.tuples(st.floats(0, 0.5), st.sampled_from(["paid", "lost", "refused"])), max_size=30),
+    costs=st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["paid", "lost", "refused"])), max_size=30),
     width=st.integers(1, 5),
     order=st.randoms(use_true_random=False),
 )
-def test_no_order_of_events_exceeds_a_limit(max_calls, budget, costs, width, order) -> None:
-    totals = ledger.Totals()
-    allowance = Allowance(totals, max_calls, budget)
-    waiting, flying = list(costs), []
-    stopped = False
-    while flying or (waiting and not stopped):
-        assert max_calls is None or totals.calls + len(flying) <= max_calls
-        assert budget is None or totals.usd + sum(at_most for at_most, _ in flying) <= budget + 1e-9
-        if waiting and not stopped and len(flying) < width and order.random() < 0.7:
-            verdict = allowance.ask(waiting[0][0])
-            assert not (verdict == "wait" and not flying)
-            if verdict == "go":
-                flying.append(waiting.pop(0))
-            stopped = verdict == "stop"
-            if verdict != "wait":
+def test_no_order_of_events_exceeds_a_limit_by_more_than_what_is_in_flight(
+    max_calls, budget, costs, width, order
+) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        account = Ledger(Path(folder)).account("c")
+        desk = a_desk(account, max_calls, budget)
+        waiting, flying = list(costs), []
+        while flying or (waiting and not desk.closing):
+            assert max_calls is None or account.calls + len(flying) <= max_calls
+            if waiting and not desk.closing and len(flying) < width and order.random() < 0.7:
+                spent = account.usd
+                if desk.may_start(a_call(waiting[0][0])):
+                    assert budget is None or spent < budget or waiting[0][0] == 0
+                    flying.append(waiting.pop(0))
                 continue
-        if flying:
-            at_most, end = flying.pop(order.randrange(len(flying)))
-            if end != "refused":
-                usd = at_most * order.random() if end == "paid" else None
-                totals.add({"prompt_tokens": 0, "completion_tokens": 0, "usd": usd, "at_most": at_most})
-            allowance.settle(at_most)
-    assert max_calls is None or totals.calls <= max_calls
-    assert budget is None or totals.usd <= budget + 1e-9
-    assert allowance.flying == 0
-    if stopped:
-        assert max_calls == totals.calls or (budget is not None and totals.usd + waiting[0][0] > budget)
+            if flying:
+                tokens, end = flying.pop(order.randrange(len(flying)))
+                if end == "refused":
+                    desk.refuse()
+                else:
+                    usage = Usage(usd=tokens * 0.1 * order.random() if end == "paid" else None)
+                    desk.charge(a_call(tokens), "answered", usage, 0.1)
+        assert max_calls is None or account.calls <= max_calls
+        assert budget is None or account.usd <= budget + width * 0.5
+        assert desk.flying == 0
 
 
-def test_an_unknown_price_never_fits_a_budget() -> None:
-    assert Allowance(ledger.Totals(), budget_usd=100.0).ask(None) == "stop"
-    assert Allowance(ledger.Totals()).ask(None) == "go"
+def test_what_is_free_needs_no_budget(tmp_path: Path) -> None:
+    assert a_desk(Ledger(tmp_path).account("c"), budget_usd=0.0, price=0).may_start(a_call())
+    assert not a_desk(Ledger(tmp_path).account("c"), budget_usd=0.0).may_start(a_call())

@@ -45,10 +45,10 @@ def storm(prompt: str, attempt: int) -> str:
     if number % 500 == 11:
         return "hang" if attempt == 0 else "ok"
     if number % 10 == 3:
-        place = number // 10 % (len(ONCE) + 3)
+        place = number // 10 % (len(ONCE) + 2)
         if place < len(ONCE):
             return ONCE[place] if attempt == 0 else "ok"
-        return ("late:0.2", "duplicate", "truncated")[place - len(ONCE)]
+        return ("late:0.2", "truncated")[place - len(ONCE)]
     return "ok"
 
 
@@ -93,18 +93,15 @@ def test_retry_after_is_honoured(tmp_path: Path) -> None:
 def test_an_attempt_that_hangs_ends_in_time(tmp_path: Path) -> None:
     with FaultServer(lambda prompt, attempt: "hang") as server:
         (answer,) = a_client(server.url, a_run(tmp_path), timeout=0.3, max_retries=0).complete(requests(1))
-    assert "no answer within 0.3 s" in answer.error
+    assert answer.error == "no answer: ReadTimeout: Request timed out."
 
 
-def test_every_answer_goes_to_its_own_question_when_a_server_answers_twice(tmp_path: Path) -> None:
-    """Whenever the second answer arrives: no other request is ever sent on its connection."""
-    with FaultServer(lambda prompt, attempt: "duplicate") as server:
+def test_connections_are_used_again(tmp_path: Path) -> None:
+    with FaultServer() as server:
         client = a_client(server.url, a_run(tmp_path), concurrency=4)
-        answers = client.complete(requests(60)) + client.complete(requests(20, "again"))
-        assert server.connections == len(server.seen) == 80
-        assert {seen["headers"]["connection"] for seen in server.seen} == {"close"}
-    wanted = [*(f"echo: q{number}" for number in range(60)), *(f"echo: again{number}" for number in range(20))]
-    assert [answer.text for answer in answers] == wanted
+        answers = client.complete(requests(60))
+        assert server.connections <= 4
+    assert [answer.text for answer in answers] == [f"echo: q{number}" for number in range(60)]
 
 
 @pytest.mark.parametrize(
@@ -476,16 +473,18 @@ def test_refused_calls_do_not_count_and_lost_ones_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])
-def test_a_budget_is_never_exceeded_and_used_up_to_less_than_a_call(tmp_path: Path, concurrency: int) -> None:
+def test_a_budget_is_exceeded_by_the_calls_in_flight_at_most(tmp_path: Path, concurrency: int) -> None:
     with FaultServer(latency=0.002) as server:
         settings = {"prices": CENT, "max_tokens": 20, "concurrency": concurrency}
         client = a_client(server.url, a_run(tmp_path), budget_usd=1.0, **settings)
-        with pytest.raises(OverBudget, match=r"of 1 USD are spent in \d+ calls, .* raise budget_usd"):
+        with pytest.raises(OverBudget, match=r"of 1 USD are spent in \d+ calls; .* raise budget_usd"):
             client.complete(requests(200))
         spent = client.counts()["usd"]
-        worst = CENT.at_most(len("q0") + 32, 20)
         assert spent == pytest.approx(0.015 * sum(server.asked.values()))
-        assert 1.0 - worst - 0.001 < spent <= 1.0
+        assert 1.0 <= spent < 1.0 + 0.015 * concurrency
+        with pytest.raises(OverBudget):
+            a_client(server.url, a_run(tmp_path), budget_usd=1.0, **settings).complete(requests(200))
+        assert client.counts()["usd"] == spent, "what earlier runs spent counts"
         answers = a_client(server.url, a_run(tmp_path), budget_usd=10.0, **settings).complete(requests(200))
         assert all(answer.text for answer in answers)
         assert set(server.asked.values()) == {1}

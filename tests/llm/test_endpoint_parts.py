@@ -1,27 +1,22 @@
-"""The parts of asking an endpoint, each without an endpoint: schemas, answers, errors, pacing, storing."""
+"""The parts of asking an endpoint, each without an endpoint: schemas, answers, errors, pacing."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import openai
 import pytest
-from client_helpers import request
 
 from fgrl.base.errors import Unavailable
 from fgrl.base.sanitizing import Scrubber
 from fgrl.feedback.llm import chat_answer
-from fgrl.feedback.llm.desk import CacheWriter, Call
 from fgrl.feedback.llm.endpoint import RateLimits
 from fgrl.feedback.llm.endpoint_errors import EndpointErrors, requested_pause
 from fgrl.feedback.llm.prices import Price
-from fgrl.feedback.llm.store import CompletionStore
-from fgrl.feedback.llm.structured_output import StructuredOutput, response_format
+from fgrl.feedback.llm.structured_output import Mode, response_format, weaker
 from fgrl.types import Completion, Usage
 
 KEY = "sk-planted-0123456789"
@@ -52,22 +47,18 @@ def test_a_schema_is_named_by_its_title_in_letters_that_endpoints_accept() -> No
     assert response_format(CLOSED, "json_object") == {"type": "json_object"}
 
 
-def test_the_mode_becomes_weaker_once_for_each_refusal() -> None:
-    output = StructuredOutput("auto")
-    assert output.refuses("schema", 400, "unknown field response_format")
-    assert not output.refuses("schema", 400, "the prompt is too long")
-    assert not output.refuses("schema", 500, "response_format")
-    assert not output.refuses("none", 400, "response_format")
-    assert output.weaken("schema")
-    assert not output.weaken("schema")  # by a request that was sent before
-    assert output.mode == "json_object"
-    assert output.weaken("json_object")
-    assert output.mode == "none"
-
-
-def test_a_mode_that_the_recipe_states_stays() -> None:
-    output = StructuredOutput("schema")
-    assert not output.refuses("schema", 400, "unknown field response_format")
+@pytest.mark.parametrize(
+    ("sent", "status", "message", "instead"),
+    [
+        ("schema", 400, "unknown field response_format", "json_object"),
+        ("json_object", 422, "unknown field response_format", "none"),
+        ("schema", 400, "the prompt is too long", None),
+        ("schema", 500, "response_format", None),
+        ("none", 400, "response_format", None),
+    ],
+)
+def test_a_refused_mode_has_a_weaker_one(sent: Mode, status: int, message: str, instead: Mode | None) -> None:
+    assert weaker(sent, status, message) == instead
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -157,7 +148,7 @@ def test_pauses_are_read_from_either_header() -> None:
     assert requested_pause({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}) == 0
 
 
-# -- pacing and storing ------------------------------------------------------------------------------------------------
+# -- pacing ------------------------------------------------------------------------------------------------
 
 
 def test_tokens_are_counted_only_if_they_are_limited_and_may_exceed_a_burst() -> None:
@@ -176,42 +167,3 @@ def test_tokens_are_counted_only_if_they_are_limited_and_may_exceed_a_burst() ->
 
     assert asyncio.run(pace()) >= 0.2 * 0.95
     assert counted == [6_200]
-
-
-def test_answers_that_arrive_together_are_stored_together_and_the_first_stays(tmp_path: Path) -> None:
-    store = CompletionStore(tmp_path / "c.sqlite")
-    batches: list[int] = []
-    put = store.put
-    store.put = lambda rows: (batches.append(len(rows)), put(rows))[1]  # type: ignore[method-assign]
-    calls = [Call(f"k{number}", "{}", request("q"), None) for number in range(9)]
-
-    async def write() -> list[Completion]:
-        writer = CacheWriter(store)
-        stored = await asyncio.gather(*(writer.put(call, Completion(text=call.key)) for call in calls))
-        return [*stored, await writer.put(calls[0], Completion(text="later"))]
-
-    stored = asyncio.run(write())
-    assert [completion.text for completion in stored] == [*(call.key for call in calls), "k0"]
-    assert sum(batches) == 10
-    assert len(batches) <= 3
-    assert json.loads(store.get(["k3"])["k3"].model_dump_json())["text"] == "k3"
-
-
-def test_a_store_that_cannot_be_written_fails_whoever_waits_and_no_one_else(tmp_path: Path) -> None:
-    store = CompletionStore(tmp_path / "c.sqlite")
-    put, failures = store.put, iter([True, False])
-
-    def sometimes(rows: Any) -> list[Completion]:
-        if next(failures):
-            raise OSError("disk full")
-        return put(rows)
-
-    store.put = sometimes  # type: ignore[method-assign]
-
-    async def write() -> str:
-        writer = CacheWriter(store)
-        with pytest.raises(OSError, match="disk full"):
-            await writer.put(Call("k", "{}", request("q"), None), Completion(text="lost"))
-        return (await writer.put(Call("k", "{}", request("q"), None), Completion(text="kept"))).text
-
-    assert asyncio.run(write()) == "kept"

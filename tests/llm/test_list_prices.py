@@ -12,7 +12,6 @@ import pytest
 from patience import HUNG
 
 from fgrl.feedback.llm import price_tables
-from fgrl.feedback.llm.prices import Price, TieredPrice
 
 OPENAI_API = "https://api.openai.com/v1"
 
@@ -49,13 +48,14 @@ READ_IN_JUNE_2026 = {  # model: prompt, cached, completion; https://developers.o
 def test_prices_agree_with_the_providers_page(model: str) -> None:
     prompt, cached, completion = READ_IN_JUNE_2026[model]
     price = price_tables.list_price(model, OPENAI_API)
-    assert price == Price(prompt=prompt, cached=cached, completion=completion)
-    assert 0 < (price.cached or price.prompt) <= price.prompt <= price.completion
+    assert price is not None
+    assert (price.prompt, price.completion) == (prompt, completion)
+    assert price.of(1_000_000, 0, 1_000_000) == pytest.approx(prompt if cached is None else cached)
 
 
 def test_a_long_prompt_costs_its_tier_and_cache_writes_are_counted() -> None:
     price = price_tables.list_price("gpt-6-sol", OPENAI_API)
-    assert isinstance(price, TieredPrice)
+    assert price is not None
     assert (price.prompt, price.completion) == (2.0, 10.0)
     assert price.of(1000, 100) == pytest.approx((1000 * 2 + 100 * 10) / 1e6)
     assert price.of(1000, 100, 400, 200) == pytest.approx((400 * 2 + 400 * 0.2 + 200 * 2.5 + 100 * 10) / 1e6)
@@ -113,7 +113,9 @@ def test_looking_a_price_up_uses_no_network(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     before = threading.active_count()
-    assert price_tables.find("o3", OPENAI_API) == Price(prompt=2.0, cached=0.5, completion=8.0)
+    found = price_tables.find("o3", OPENAI_API)
+    assert found is not None
+    assert (found.prompt, found.completion) == (2.0, 8.0)
     assert price_tables.find("gpt-17", OPENAI_API) is None
     assert threading.active_count() == before
     assert not any(thread.name.startswith("genai_prices") for thread in threading.enumerate())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import math
 import random
-import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ GOOD = 2_000
 CENT = Price(prompt=1000, completion=1000)
 """10 + 5 tokens cost 0.015 USD."""
 NESTED = b"[" * 200_000
-MIB = 2**20
 
 
 def completion(**changes: Any) -> dict[str, Any]:
@@ -39,12 +39,6 @@ def completion(**changes: Any) -> dict[str, Any]:
 
 def likely(*tokens: Any) -> dict[str, Any]:
     return {"logprobs": {"content": [{"top_logprobs": list(tokens)}]}}
-
-
-def packed(content: bytes) -> bytes:
-    """As gzip."""
-    packer = zlib.compressobj(9, wbits=31)
-    return packer.compress(content) + packer.flush()
 
 
 PART = {"type": "text", "text": "Y"}
@@ -91,14 +85,10 @@ FAILED: dict[str, Any] = {
 """Answers without a text that can be read, as bytes or as the body; all of them may have been charged."""
 
 SENT: dict[str, tuple[int, dict[str, str], bytes]] = {
-    "gzip-bomb": (200, {"content-encoding": "gzip"}, packed(json.dumps(completion()).encode() + b" " * 64 * MIB)),
     "not-gzip": (200, {"content-encoding": "gzip"}, json.dumps(completion()).encode()),
-    "longer-than-any": (200, {}, json.dumps(completion()).encode() + b" " * 3 * MIB),
     "400-nested": (400, {}, NESTED),
     "400-half-a-character": (400, {}, b'{"error": {"message": "no \\ud83d", "code": {"a": 1}}}'),
     "400-list": (400, {}, b'["no", ["no"]]'),
-    "400-charset": (400, {"content-type": "text/plain; charset=rot13"}, b'{"error": "no"}'),
-    "400-gzip-bomb": (400, {"content-encoding": "gzip"}, packed(b" " * 64 * MIB)),
     "500-pause": (500, {"retry-after": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}, b"no"),
 }
 """Status, headers and body of what cannot be read."""
@@ -139,8 +129,12 @@ class OddServer(FaultServer):
 
 
 @pytest.fixture(autouse=True)
-def _small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fgrl.feedback.llm.attempts.LARGEST_ANSWER", 2 * MIB, raising=False)
+def _no_finalizers() -> Iterator[None]:
+    """None of connections of other tests runs where JSON is nested too deeply: it could not even report itself."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:

@@ -128,11 +128,12 @@ def test_a_damaged_page_of_the_answers_database_is_one_message(tmp_path: Path) -
     store = CompletionStore(path)
     answer = Completion(text="x" * 500, finish="stop", usage=Usage(prompt_tokens=1, completion_tokens=1))
     keys = [f"{number:04d}" for number in range(200)]
-    store.put((key, "{}", answer) for key in keys)
+    for key in keys:
+        store.put(key, "{}", answer)
     store.close()
     damage_pages(path)
     store = CompletionStore(path)
-    for act in (lambda: store.get(keys), lambda: store.put([("0100", "{}", answer)])):
+    for act in (lambda: store.get(keys), lambda: store.put("0100", "{}", answer)):
         with pytest.raises(DataError, match="move the file away"):
             act()
     store.close()

@@ -11,7 +11,6 @@
     "cut"         the connection is closed before an answer; "cut-body" in the middle of one
     "empty"       an answer without text; "no-body" a 200 without a body
     "truncated"   finish_reason length; "malformed" a 200 with half a JSON; "no-choices" JSON that is no completion
-    "duplicate"   the whole answer twice on one connection
     "refuse-schema" 400 when the request has a response_format, else ok
 """
 
@@ -150,7 +149,7 @@ class FaultServer:
             return False
         if writer.is_closing() or reader.at_eof():
             return False
-        await _send(writer, 200, reply, copies=2 if what == "duplicate" else 1)
+        await _send(writer, 200, reply)
         if what != "empty":
             self.answered[prompt] += 1
         return True
@@ -192,15 +191,9 @@ def _head(status: int, length: int, extra: dict[str, str]) -> bytes:
 
 
 async def _send(
-    writer: asyncio.StreamWriter,
-    status: int,
-    body: bytes | dict[str, Any],
-    extra: dict[str, str] | None = None,
-    *,
-    copies: int = 1,
+    writer: asyncio.StreamWriter, status: int, body: bytes | dict[str, Any], extra: dict[str, str] | None = None
 ) -> bool:
-    """`copies` arrive in one piece, so that a client has read the second before it can send another request."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    writer.write((_head(status, len(content), extra or {}) + content) * copies)
+    writer.write(_head(status, len(content), extra or {}) + content)
     await writer.drain()
     return True

@@ -153,7 +153,7 @@ class Local(Cached):
         """Return the first of `calls` that may start now, at most a batch for each rank."""
         batch: list[Call] = []
         for call in calls[: self.engine.at_once(self.batch_size * together.ranks())]:
-            if desk.may_start(call) != "go":
+            if not desk.may_start(call):
                 break
             batch.append(call)
         return batch

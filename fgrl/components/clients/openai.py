@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, field_validator
 
+from fgrl.base import lazy
 from fgrl.base.errors import Unavailable
 from fgrl.base.sanitizing import Scrubber
 from fgrl.feedback.llm import tokens
 from fgrl.feedback.llm.cached import Cached
 from fgrl.feedback.llm.desk import Call, Desk
-from fgrl.feedback.llm.endpoint import Endpoint, EndpointSettings
-from fgrl.feedback.llm.endpoint_errors import EndpointErrors
-from fgrl.feedback.llm.structured_output import Mode, StructuredOutput, response_format
-from fgrl.kinds import Run
+from fgrl.feedback.llm.endpoint_settings import EndpointSettings
+from fgrl.feedback.llm.structured_output import Mode, Setting, response_format
 from fgrl.registry import FolderOrName, Unkeyed, register
 from fgrl.types import Request
+
+if TYPE_CHECKING:
+    from fgrl.feedback.llm import endpoint as endpoints
+    from fgrl.feedback.llm import endpoint_errors
+else:
+    endpoints = lazy.load("fgrl.feedback.llm.endpoint")
+    endpoint_errors = lazy.load("fgrl.feedback.llm.endpoint_errors")
 
 OPENAI = "https://api.openai.com/v1"
 MAX_TOKENS = 1024
@@ -57,7 +63,7 @@ class OpenAI(EndpointSettings, Cached):
     """Sent with each request; the index of a sample is added to it. null: none."""
     stop: list[str] = []
     """Texts that end an answer."""
-    structured: Literal["auto", "schema", "json_object", "none"] = "auto"
+    structured: Setting = "auto"
     """How an answer is made to follow a request's JSON schema. schema: the endpoint enforces it. json_object: it
     enforces JSON. none: nothing is sent. auto: schema, and if the endpoint refuses that, the next of these, reported
     once.
@@ -69,7 +75,7 @@ class OpenAI(EndpointSettings, Cached):
     an estimate from the words.
     """
 
-    _endpoint: Endpoint | None = PrivateAttr(None)
+    _endpoint: endpoints.Endpoint | None = PrivateAttr(None)
 
     @field_validator("api_key_env")
     @classmethod
@@ -151,24 +157,20 @@ class OpenAI(EndpointSettings, Cached):
         self._key()
         super().check_machine()
 
-    def setup(self, run: Run) -> None:
-        self._endpoint = self.endpoint(self.base_url or OPENAI)
-        super().setup(run)
-
-    def endpoint(self, address: str) -> Endpoint:
+    def endpoint(self, address: str) -> endpoints.Endpoint:
         """Return the endpoint at an address. Raises `Unavailable` if the key is missing."""
         key = self._key()
-        return Endpoint(
+        return endpoints.Endpoint(
             settings=self,
-            errors=EndpointErrors(address, self.model, self.api_key_env, Scrubber(key)),
+            errors=endpoint_errors.EndpointErrors(address, self.model, self.api_key_env, Scrubber(key)),
             key=key,
             body=self.body,
             count_tokens=lambda request: self.count_tokens(request) + self.parameters(request)["max_tokens"],
-            structured=StructuredOutput(self.structured),
+            structured=self.structured,
         )
 
     def put(self, calls: Sequence[Call], desk: Desk) -> None:
-        assert self._endpoint is not None, "`complete` checks that setup() was called"
+        self._endpoint = self._endpoint or self.endpoint(self.base_url or OPENAI)
         self._endpoint.ask(calls, desk)
 
     def _key(self) -> str | None:

@@ -86,19 +86,17 @@ class _Script:
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = lines
-        self.inexact = [number for number, line in enumerate(lines) if line.messages is None]
-        self.exact: dict[str, list[int]] = {}
+        self.places: dict[str | None, list[int]] = {}
         for number, line in enumerate(lines):
-            if line.messages is not None:
-                self.exact.setdefault(_text_of(line.messages), []).append(number)
+            exact = None if line.messages is None else _text_of(line.messages)
+            self.places.setdefault(exact, []).append(number)
 
     def first(self, request: Request) -> Line | None:
         """Return the first line that fits."""
         whole = "\n".join(message.content for message in request.messages)
-        for number in heapq.merge(self.exact.get(_text_of(request.messages), []), self.inexact):
-            if self.lines[number].fits(request, whole):
-                return self.lines[number]
-        return None
+        places = (self.places.get(exact, []) for exact in (None, _text_of(request.messages)))
+        lines = (self.lines[number] for number in heapq.merge(*places))
+        return next((line for line in lines if line.fits(request, whole)), None)
 
 
 def _text_of(messages: Sequence[Message]) -> str:

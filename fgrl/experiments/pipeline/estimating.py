@@ -70,7 +70,7 @@ def estimates(plan: Plan, limit: int | None = None) -> dict[str, dict[str, Any]]
                 estimate = stated(planned.stage, "estimate", peek, {})
             except NotYet as stage:
                 estimate = {"after": str(stage)}
-            if estimate := {**estimate, **criteria(planned.stage, peek), **_warnings(planned.stage)}:
+            if estimate := {**estimate, **criteria(planned.stage, peek), **_notes(planned.stage)}:
                 by_stage[planned.name] = estimate
     return by_stage
 
@@ -86,8 +86,11 @@ def criteria(stage: Stage, peek: Peek | None = None) -> dict[str, Any]:
     return {"criteria": counts} if counts else {}
 
 
-def _warnings(stage: Stage) -> dict[str, Any]:
-    """Return the warnings of the clients of a stage."""
-    parts = (part.warning(date.today()) for _path, part in registry.walk(stage) if isinstance(part, Cached))
-    texts = list(dict.fromkeys(text for text in parts if text is not None))
-    return {"warning": texts} if texts else {}
+def _notes(stage: Stage) -> dict[str, Any]:
+    """Return what is to be known of the clients of a stage: warnings, and what a budget does not stop."""
+    clients = [part for _path, part in registry.walk(stage) if isinstance(part, Cached)]
+    texts = {
+        "warning": [client.warning(date.today()) for client in clients],
+        "budget": [client.budget_note() for client in clients],
+    }
+    return {topic: found for topic, each in texts.items() if (found := list(dict.fromkeys(filter(None, each))))}

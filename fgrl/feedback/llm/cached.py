@@ -23,9 +23,9 @@ from pydantic import Field, PrivateAttr
 
 from fgrl.base import lazy
 from fgrl.base.errors import OverBudget, Unavailable
-from fgrl.feedback.llm import ledger, tokens
-from fgrl.feedback.llm.desk import Allowance, Books, Call, Desk
-from fgrl.feedback.llm.prices import Price, TieredPrice
+from fgrl.feedback.llm.desk import Call, Desk
+from fgrl.feedback.llm.ledger import FAILED, Account, Ledger
+from fgrl.feedback.llm.prices import ListPrice, Price
 from fgrl.feedback.llm.store import FILE, CompletionStore, free
 from fgrl.kinds import Client, Run
 from fgrl.registry import File, Unkeyed
@@ -59,8 +59,8 @@ class Cached(Client, ABC):
     5xx) are not counted. A hard limit: the stage stops with exit code 4. null: no limit.
     """
     budget_usd: Annotated[float | None, Unkeyed] = Field(None, ge=0)
-    """At most this many USD in a stage, over all its runs. A call starts only if the most that it and the calls in
-    flight can cost still fits; else the stage stops with exit code 4. null: no limit.
+    """No call starts once a stage has spent this many USD, over all its runs: the calls in flight end, and what they
+    cost comes on top. The stage stops with exit code 4. null: no limit.
     """
     prices: Annotated[Annotated[str, File] | Price | None, Unkeyed] = None
     """What the model costs: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of
@@ -68,7 +68,7 @@ class Cached(Client, ABC):
     self-hosted, free.
     """
 
-    _books: Books | None = PrivateAttr(None)
+    _account: Account | None = PrivateAttr(None)
     """On rank 0: other ranks neither read nor write answers and money."""
     _since_start: Counter[str] = PrivateAttr(default_factory=Counter)
     """`cached` answers and `failed` requests, on rank 0."""
@@ -115,12 +115,15 @@ class Cached(Client, ABC):
         self.check_machine()
         self._run = run
         if run.rank == 0:
-            store = CompletionStore(run.cache / FILE)
             name = " ".join(map(str, self.identity().values()))
-            self._books = Books(run, store, ledger.open_at(run.dir), name, self.tariff())
-            self._counts = self._counted(self._books)
+            self._account = run.shared("ledger", lambda: Ledger(run.dir)).account(name)
+            self._store()
 
-    def tariff(self) -> Price | TieredPrice | None:
+    def _store(self) -> CompletionStore:
+        """Return the answers that all clients share."""
+        return self._run.shared("answers", lambda: CompletionStore(self._run.cache / FILE))
+
+    def tariff(self) -> Price | ListPrice | None:
         """Return the price of a call; None: unknown."""
         if isinstance(self.prices, Price):
             return self.prices
@@ -141,6 +144,13 @@ class Cached(Client, ABC):
         identity = self.identity()
         return endpoint_models.warning(str(identity["model"]), str(identity["endpoint"]), today)
 
+    def budget_note(self) -> str | None:
+        """Return what a plan says of a budget: it does not stop the calls in flight. None without one."""
+        if self.budget_usd is None:
+            return None
+        model, budget = self.identity()["model"], f"{self.budget_usd:g} USD"
+        return f"no call to {model} starts once {budget} are spent; what the calls then in flight cost comes on top"
+
     def question(self, request: Request) -> str:
         """Everything that can change the answer, as canonical JSON: what the cache's key is a hash of."""
         whole = {
@@ -158,26 +168,24 @@ class Cached(Client, ABC):
         return hashlib.sha256(self.question(request).encode()).hexdigest()
 
     def reject(self, request: Request, reason: str) -> None:
-        if self._books is not None:
-            self._books.ledger.fail(self._books.name, self.key(request), request.about, reason)
+        if self._account is not None:
+            self._account.fail(self.key(request), request.about, reason)
 
     def counts(self) -> dict[str, Any]:
         """Return what this stage took so far, for its summary: calls and money over all its runs, the rest since it
         started. The same on every rank, as of the last `complete`.
         """
         self._check_setup()
-        return dict(self._counts if self._books is None else self._counted(self._books))
-
-    def _counted(self, books: Books) -> dict[str, Any]:
-        totals = books.totals
-        return {
-            "calls": totals.calls,
-            "prompt_tokens": totals.prompt_tokens,
-            "completion_tokens": totals.completion_tokens,
-            "usd": "unknown" if totals.unknown else round(totals.usd, 6),
-            "cached": self._since_start["cached"],
-            "failed": self._since_start["failed"],
-        }
+        if (account := self._account) is not None:
+            self._counts = {
+                "calls": account.calls,
+                "prompt_tokens": account.prompt_tokens,
+                "completion_tokens": account.completion_tokens,
+                "usd": "unknown" if account.unknown else round(account.usd, 6),
+                "cached": self._since_start["cached"],
+                "failed": self._since_start["failed"],
+            }
+        return self._counts
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """See `Client`. In a stage of several processes every rank has to make the same calls in the same order, and
@@ -193,8 +201,7 @@ class Cached(Client, ABC):
 
         def direct(share: together.Share[Any, Any]) -> tuple[list[Completion], dict[str, Any]]:
             self._share = share
-            assert self._books is not None
-            return self._completed(self._books, requests), self._counted(self._books)
+            return self._completed(requests), self.counts()
 
         answers, self._counts = together.lead(direct, self.answer_share)
         return answers
@@ -203,39 +210,40 @@ class Cached(Client, ABC):
         """Results of work that is split over all ranks (`answer_share`), in order; to be called from `put`."""
         return (self._share or self.answer_share)(work)
 
-    def _completed(self, books: Books, requests: Sequence[Request]) -> list[Completion]:
-        calls = [self._call(request, books.tariff) for request in requests]
+    def _completed(self, requests: Sequence[Request]) -> list[Completion]:
+        calls = [self._call(request) for request in requests]
         distinct = {call.key: call for call in calls}
-        known = books.store.get(list(distinct))
+        known = self._store().get(list(distinct))
         missing = [call for call in distinct.values() if call.key not in known]
         self._since_start["cached"] += len(known)
-        new = self._asked(books, missing, cached=len(known)) if missing else {}
+        known |= self._asked(missing, cached=len(known)) if missing else {}
         paid: set[str] = set()
         answers: list[Completion] = []
         for call in calls:
-            answer = known.get(call.key) or new[call.key]
+            answer = known[call.key]
             answers.append(free(answer) if call.key in paid and answer.error is None else answer)
             paid.add(call.key)
         return answers
 
-    def _asked(self, books: Books, missing: list[Call], *, cached: int) -> dict[str, Completion]:
+    def _asked(self, missing: list[Call], *, cached: int) -> dict[str, Completion]:
         """Outcomes of new calls, by key."""
-        allowance = Allowance(books.totals, self.max_calls, self.budget_usd)
-        with books.run.progress(f"asking {self.identity()['model']}", cached + len(missing), cached) as ticker:
-            desk = Desk(missing, cached, books, allowance, ticker)
+        run, account = self._run, self._account
+        assert account is not None
+        with run.progress(f"asking {self.identity()['model']}", cached + len(missing), cached) as ticker:
+            limits = (self.tariff(), self.max_calls, self.budget_usd)
+            desk = Desk(run, account, self._store(), *limits, missing, cached, ticker)
             try:
                 self.put(missing, desk)
             finally:
                 self._since_start["failed"] += desk.failed
                 desk.tick()
         if desk.failed:
-            books.run.say(self._why(desk))
+            run.say(self._why(desk))
         if desk.problem is not None:
             raise desk.problem
         if desk.interrupted:
-            books.run.stop_if_interrupted()
             raise KeyboardInterrupt
-        if desk.over:
+        if desk.limit is not None:
             raise OverBudget(self._over(desk))
         return desk.outcomes
 
@@ -246,30 +254,25 @@ class Cached(Client, ABC):
         reasons += [f"and {more:,} other reasons"] if more else []
         return (
             f"{desk.failed:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} got no answer: "
-            f"{'; '.join(reasons)} (each is in {desk.books.ledger.path.with_name(ledger.FAILED)})"
+            f"{'; '.join(reasons)} (each is in {desk.run.dir / FAILED})"
         )
 
     def _over(self, desk: Desk) -> str:
-        totals = desk.books.totals
-        left = len(desk.calls) - len(desk.outcomes)
-        limit = desk.allowance.which()
-        money = "unknown cost" if desk.books.tariff is None else f"{totals.usd:.6g} USD"
-        if limit == "max_calls":
-            reached = f"{totals.calls:,} of {self.max_calls:,} calls are made ({money})"
+        account, left = desk.account, len(desk.calls) - len(desk.outcomes)
+        money = "unknown cost" if desk.tariff is None else f"{account.usd:.6g} USD"
+        if desk.limit == "max_calls":
+            reached = f"{account.calls:,} of {self.max_calls:,} calls are made ({money})"
         else:
-            reached = f"{totals.usd:.6g} of {self.budget_usd:.6g} USD are spent in {totals.calls:,} calls, and the next one may cost up to {desk.refused_at:.6g}"
+            reached = f"{account.usd:.6g} of {self.budget_usd:.6g} USD are spent in {account.calls:,} calls"
         return (
             f"{reached}; {left:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} are still to ask. "
-            f"Every answer is kept: raise {limit} of the client and run the same command, and only what is missing is asked"
+            f"Every answer is kept: raise {desk.limit} of the client and run the same command, and only what is missing is asked"
         )
 
-    def _call(self, request: Request, tariff: Price | TieredPrice | None) -> Call:
+    def _call(self, request: Request) -> Call:
         question = self.question(request)
-        longest = self.parameters(request).get("max_tokens")
-        at_most = None
-        if tariff is not None and longest is not None:
-            at_most = tariff.at_most(tokens.at_most(request), longest)
-        return Call(hashlib.sha256(question.encode()).hexdigest(), question, request, at_most)
+        key = hashlib.sha256(question.encode()).hexdigest()
+        return Call(key, question, request, self.parameters(request).get("max_tokens"))
 
     def _check_setup(self) -> None:
         if self._run is None:

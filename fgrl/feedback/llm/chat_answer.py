@@ -7,15 +7,27 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import httpx2
 from pydantic import ValidationError
 
 from fgrl.base.sanitizing import Scrubber
 from fgrl.base.visible import without_lone_surrogates
-from fgrl.feedback.llm.prices import Price, TieredPrice
+from fgrl.feedback.llm.prices import ListPrice, Price
 from fgrl.types import Completion, Usage
 
 MOST_TOKENS = 10**9
 """A larger number of tokens of one call is none."""
+
+
+def body_of(response: httpx2.Response) -> dict[str, Any]:
+    """Return the body of a chat completion; anything else is an error as that of a broken connection."""
+    try:
+        body = response.json()
+        if isinstance(body["choices"][0]["message"], dict):
+            return body
+    except (ValueError, LookupError, TypeError, RecursionError):
+        pass
+    raise httpx2.RemoteProtocolError("what the endpoint sent is no chat completion", request=response.request)
 
 
 def read(body: dict[str, Any], usage: Usage, model: str, scrub: Scrubber) -> Completion:
@@ -46,7 +58,7 @@ def _text(content: object) -> str:
     return without_lone_surrogates("".join(text for text in texts if isinstance(text, str)))
 
 
-def read_usage(body: dict[str, Any], tariff: Price | TieredPrice | None) -> Usage:
+def read_usage(body: dict[str, Any], tariff: Price | ListPrice | None) -> Usage:
     """Tokens as the endpoint reports them, with their price; without both counts the price is unknown, unless it
     is 0.
     """
@@ -58,8 +70,9 @@ def read_usage(body: dict[str, Any], tariff: Price | TieredPrice | None) -> Usag
         return Usage(usd=0.0 if free else None)
     details = reported.get("prompt_tokens_details")
     details = details if isinstance(details, dict) else {}
-    cached, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
-    usd = None if tariff is None else tariff.of(prompt, completion, cached or 0, written or 0)
+    cached = min(_count(details, "cached_tokens") or 0, prompt)
+    written = min(_count(details, "cache_write_tokens") or 0, prompt - cached)
+    usd = None if tariff is None else tariff.of(prompt, completion, cached, written)
     return Usage(prompt_tokens=prompt, completion_tokens=completion, usd=usd)
 
 

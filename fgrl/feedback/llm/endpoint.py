@@ -1,64 +1,65 @@
 """Many requests at a time to one endpoint that speaks OpenAI's chat completions.
 
-A fixed number of workers take requests from one queue, so that 20,000 requests do not open 20,000 coroutines. Retries
-of refused and broken attempts are the openai library's own (it waits as long as `retry-after` specifies, up to two
-minutes). One bad request never ends the others: it is listed as failed, with the reason. An error that every request
-would meet ends the stage: a wrong key, an unknown model, a used-up quota, a pause of hours, a server that does not run
-(any more).
+A fixed number of workers take requests from one queue, so that 20,000 requests do not open 20,000 coroutines. The openai
+library pools connections and repeats attempts that were refused (429, 5xx, waiting as long as `retry-after` specifies, up
+to two minutes) or broke. Each attempt may be charged, so the HTTP client below the library asks the desk before it, and
+reports when it was refused or lost; an answer that is no chat completion counts as a broken connection.
+
+One bad request never ends the others: it is listed as failed, with the reason. An error that every request would meet
+ends the stage: a wrong key, an unknown model, a used-up quota, a pause of hours, a server that does not run (any more).
+
+A redirect is not followed: the key and the prompts would go wherever an endpoint says. From an endpoint that has answered
+before it is a passing fault like a 5xx.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
+import asyncio
+import contextvars
+import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from pydantic import Field
+import aiolimiter
+import httpx2
+import openai
 
-from fgrl.base import lazy
 from fgrl.feedback.llm import background, chat_answer
-from fgrl.feedback.llm.desk import CacheWriter, Call, Desk
-from fgrl.feedback.llm.endpoint_errors import EndpointErrors
-from fgrl.feedback.llm.structured_output import Mode, StructuredOutput
-from fgrl.registry import Settings, Unkeyed
-from fgrl.types import Completion, Request, Usage
+from fgrl.feedback.llm.desk import Call, Desk
+from fgrl.feedback.llm.endpoint_errors import NEVER_SENT, EndpointErrors
+from fgrl.feedback.llm.endpoint_settings import EndpointSettings
+from fgrl.feedback.llm.structured_output import Mode, Setting, weaker
+from fgrl.types import Request, Usage
 
-if TYPE_CHECKING:
-    import asyncio
-
-    import aiolimiter
-    import openai
-
-    from fgrl.feedback.llm import attempts
-else:
-    aiolimiter = lazy.load("aiolimiter")
-    asyncio = lazy.load("asyncio")
-    attempts = lazy.load("fgrl.feedback.llm.attempts")
-    openai = lazy.load("openai")
-
+CONNECT_TIMEOUT = 10.0
+"""Longest wait for a connection, in seconds."""
 BURSTS_PER_MINUTE = 10
 """No more than the tokens of a tenth of a minute are spent at once."""
 GRACE = 10.0
 """Seconds that calls in flight have to end after a Ctrl-C."""
 
 
-class EndpointSettings(Settings):
-    """How many calls an endpoint is sent, how fast, and how patiently. None of it changes an answer."""
+class Abandoned(openai.OpenAIError):
+    """The request must not be attempted (any more). The openai library passes its own errors on unchanged."""
 
-    concurrency: Annotated[int, Unkeyed] = Field(32, ge=1, le=1024)
-    """Calls in flight at the same time."""
-    requests_per_minute: Annotated[float | None, Unkeyed] = Field(None, gt=0)
-    """Rate limit, retries included; calls are spaced evenly. null: none."""
-    tokens_per_minute: Annotated[float | None, Unkeyed] = Field(None, gt=0)
-    """Rate limit; each attempt counts as its prompt's estimated tokens plus `max_tokens`. null: none."""
-    timeout: Annotated[float, Unkeyed] = Field(300.0, gt=0, le=86_400)
-    """Seconds that one attempt may take."""
-    max_retries: Annotated[int, Unkeyed] = Field(5, ge=0, le=1_000)
-    """How often an attempt that was refused (429, 5xx) or broke is retried before the request is listed as failed."""
+
+@dataclass
+class Asked:
+    """A request on its way, over all its attempts."""
+
+    call: Call
+    desk: Desk
+    body: dict[str, Any] = field(default_factory=dict)
+    """The chat completion that answered it."""
+    seconds: float = 0.0
+    """Duration of the attempt that was answered."""
+
+
+asked: contextvars.ContextVar[Asked] = contextvars.ContextVar("asked")
+"""The request of the current task."""
 
 
 @dataclass
@@ -72,13 +73,13 @@ class Endpoint:
     """The arguments of `chat.completions.create` for a request."""
     count_tokens: Callable[[Request], int]
     """What a request counts against `tokens_per_minute`."""
-    structured: StructuredOutput
+    structured: Setting
     reached: bool = False
     """The endpoint has answered a request."""
-    _library: openai.AsyncOpenAI | None = None
-    _limits: RateLimits | None = None
 
-    # -- in the thread that asks -------------------------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        self.mode: Mode = "schema" if self.structured == "auto" else self.structured
+        self.limits = RateLimits(self.settings.requests_per_minute, self.settings.tokens_per_minute)
 
     def ask(self, calls: Sequence[Call], desk: Desk) -> None:
         """Ask, and keep the progress line up to date. Returns early after a Ctrl-C, when the calls in flight have ended
@@ -86,140 +87,107 @@ class Endpoint:
         """
         finished = threading.Event()
         work = background.start(self._work(calls, desk, finished))
-        deadline: float | None = None
+        deadline = math.inf
         try:
-            while True:
-                try:
-                    work.result(timeout=0.1)
-                    return
-                except concurrent.futures.TimeoutError:
-                    desk.tick()
-                if deadline is None and desk.listen():
-                    deadline = time.monotonic() + GRACE
-                if deadline is not None and time.monotonic() > deadline:
-                    _cancel(work, finished)
-                    return
-        except BaseException:
-            _cancel(work, finished)
-            raise
+            while not finished.wait(0.1) and time.monotonic() < deadline:
+                desk.tick()
+                if desk.listen():
+                    deadline = min(deadline, time.monotonic() + GRACE)
+        finally:
+            work.cancel()
+            finished.wait(GRACE)  # what was in flight is written down
 
     # -- in the background event loop --------------------------------------------------------------------------------------
 
     async def _work(self, calls: Sequence[Call], desk: Desk, finished: threading.Event) -> None:
         """Workers over one queue. An error of one request stays with it; one that concerns all halts the desk."""
-        queue = deque(calls)
-        writer = CacheWriter(desk.books.store)
-        call_ended = asyncio.Event()
+        queue = iter(calls)
 
-        async def worker() -> None:
-            while queue and not desk.closing:
+        async def worker(library: openai.AsyncOpenAI) -> None:
+            for call in queue:
+                if desk.closing:
+                    return
                 try:
-                    await self._complete(queue.popleft(), desk, writer, call_ended)
+                    await self._complete(call, desk, library)
                 except Exception as error:  # `Unavailable`, a bug, or a full disk: not this request's alone
                     desk.halt(error)
 
         try:
-            if self._library is None:
-                self._connect()
-            async with asyncio.TaskGroup() as workers:
+            async with self._connect() as library, asyncio.TaskGroup() as workers:
                 for _ in range(min(self.settings.concurrency, len(calls))):
-                    workers.create_task(worker())
+                    workers.create_task(worker(library))
+        except Exception as error:
+            desk.halt(error)
         finally:
             finished.set()
 
-    def _connect(self) -> None:
-        settings = self.settings
-        self._limits = RateLimits(settings.requests_per_minute, settings.tokens_per_minute)
-        self._library = attempts.connect(
-            self.errors.address, self.key, settings.timeout, settings.max_retries, settings.concurrency
+    def _connect(self) -> openai.AsyncOpenAI:
+        timeout = httpx2.Timeout(self.settings.timeout, connect=min(self.settings.timeout, CONNECT_TIMEOUT))
+        return openai.AsyncOpenAI(
+            base_url=self.errors.address,
+            api_key=self.key or "none",
+            timeout=timeout,
+            max_retries=self.settings.max_retries,
+            http_client=BookedHttpClient(self, timeout=timeout, follow_redirects=False),
         )
 
-    async def _complete(self, call: Call, desk: Desk, writer: CacheWriter, call_ended: asyncio.Event) -> None:
+    async def _complete(self, call: Call, desk: Desk, library: openai.AsyncOpenAI) -> None:
         """One request, over all its attempts, and again with a weaker mode where the endpoint refuses the schema."""
-        assert self._library is not None
-        progress = _RequestProgress(self, call, desk, call_ended)
-        while True:
-            mode = self.structured.mode
-            attempts.observer.set(progress)
-            try:
-                await self._library.chat.completions.with_raw_response.create(**self.body(call.request, mode))
-            except attempts.Abandoned:
-                return
-            except openai.APIStatusError as error:
-                if call.request.json_schema is not None and self.structured.refuses(
-                    mode, error.status_code, str(error.message)
-                ):
-                    self._weaken(mode, error, desk)
-                    continue
-                desk.fail(call, self.errors.status(error, reached=self.reached), progress.cost())
-            except openai.APIConnectionError as error:
-                desk.fail(call, self.errors.connection(error, reached=self.reached), progress.cost())
-            else:
-                self.reached = True
-                completion = progress.completion
-                if completion.error is not None:
-                    desk.fail(call, completion.error, completion.usage)
-                else:
-                    desk.keep(call, await writer.put(call, completion))
-            return
-
-    def _weaken(self, refused: Mode, error: openai.APIStatusError, desk: Desk) -> None:
-        """Use a weaker mode from now on, and report that once."""
-        if not self.structured.weaken(refused):
-            return
-        mode = self.structured.mode
-        now = "asks for JSON only" if mode == "json_object" else "sends no schema"
-        desk.books.run.say(
-            f"{self.errors.model}: the endpoint refuses `response_format` {refused} ({self.errors.message(error)}): fgrl {now} "
-            f"from now on; write `structured: {mode}` to have it so from the start"
-        )
-
-    async def wait_for_rate_limits(self, request: Request) -> None:
-        assert self._limits is not None
-        await self._limits.acquire(lambda: self.count_tokens(request))
+        own, mode = Asked(call, desk), self.mode
+        asked.set(own)
+        try:
+            await library.chat.completions.with_raw_response.create(**self.body(call.request, mode))
+        except Abandoned:
+            return None
+        except openai.APIConnectionError as error:
+            return desk.fail(call, self.errors.connection(error, reached=self.reached))
+        except openai.APIStatusError as error:
+            reply = self.errors.message(error)
+            adapts = self.structured == "auto" and call.request.json_schema is not None
+            instead = weaker(mode, error.status_code, reply) if adapts else None
+            if instead is None:
+                return desk.fail(call, self.errors.status(error, reached=self.reached))
+            if self.mode == mode:  # or another request has changed it already
+                self.mode = instead
+                desk.run.say(
+                    f"{self.errors.model}: the endpoint refuses `response_format` {mode} ({reply}): write `structured: {instead}`, "
+                    "which is used from now on"
+                )
+            return await self._complete(call, desk, library)
+        usage = chat_answer.read_usage(own.body, desk.tariff)
+        completion = chat_answer.read(own.body, usage, self.errors.model, self.errors.scrub)
+        return desk.answer(call, completion, own.seconds)
 
 
-class _RequestProgress:
-    """One request on its way; an `attempts.AttemptObserver` that keeps the books."""
+class BookedHttpClient(openai.DefaultAsyncHttpxClient):
+    """An HTTP client that asks before each attempt whether it may start, and books those without an answer."""
 
-    def __init__(self, endpoint: Endpoint, call: Call, desk: Desk, call_ended: asyncio.Event) -> None:
-        self.endpoint, self.call, self.desk, self.call_ended = endpoint, call, desk, call_ended
-        self.lost_attempts = 0
-        self.completion = Completion()
-        """Of the attempt that was answered."""
+    def __init__(self, endpoint: Endpoint, **options: Any) -> None:
+        super().__init__(**options)
+        self.endpoint = endpoint
 
-    async def admit(self) -> None:
-        await self.endpoint.wait_for_rate_limits(self.call.request)
-        while (permission := self.desk.may_start(self.call)) == "wait":
-            self.call_ended.clear()
-            await self.call_ended.wait()
-        if permission == "stop":
-            raise attempts.Abandoned("no more calls are made")
-
-    def refused(self) -> None:
-        self.desk.refuse(self.call)
-        self.call_ended.set()
-
-    def lost(self, seconds: float) -> None:
-        self.lost_attempts += 1
-        self.desk.charge(self.call, "lost", Usage(), seconds)
-        self.call_ended.set()
-
-    def answered(self, body: dict[str, Any], seconds: float) -> None:
-        usage = chat_answer.read_usage(body, self.desk.books.tariff)
-        self.completion = chat_answer.read(body, usage, self.endpoint.errors.model, self.endpoint.errors.scrub)
-        self.desk.charge(self.call, "answered" if self.completion.error is None else "empty", usage, seconds)
-        self.call_ended.set()
-
-    def cost(self) -> Usage:
-        """Of a request without an answer: nothing, unless an attempt was lost."""
-        return Usage(usd=None if self.lost_attempts else 0.0)
-
-
-def _cancel(work: concurrent.futures.Future[None], finished: threading.Event) -> None:
-    """Cancel, and wait until the calls that were in flight are written down."""
-    work.cancel()
-    finished.wait(GRACE)
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        own = asked.get()
+        await self.endpoint.limits.acquire(lambda: self.endpoint.count_tokens(own.call.request))
+        if not own.desk.may_start(own.call):
+            raise Abandoned("no more calls are made")
+        started = time.perf_counter()
+        try:
+            response = await super().send(request, **options)
+            own.seconds = time.perf_counter() - started
+            if response.is_success:
+                own.body, self.endpoint.reached = chat_answer.body_of(response), True
+                return response
+        except NEVER_SENT:
+            own.desk.refuse()
+            raise
+        except BaseException:
+            own.desk.charge(own.call, "lost", Usage(), time.perf_counter() - started)
+            raise
+        own.desk.refuse()
+        if response.is_redirect and self.endpoint.reached:
+            response.headers["x-should-retry"] = "true"
+        return response
 
 
 class RateLimits:

@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fgrl.base import lazy
+import httpx2
+import openai
+
 from fgrl.base.errors import Unavailable
 from fgrl.base.sanitizing import Scrubber
 
-if TYPE_CHECKING:
-    import openai
-
-attempts = lazy.load("fgrl.feedback.llm.attempts")
+NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 
 LONGEST_PAUSE = 120.0
 """Seconds that the openai library waits at most when an endpoint asks for a pause; after a longer one it does not try
@@ -70,8 +68,8 @@ class EndpointErrors:
     def connection(self, error: openai.APIConnectionError, *, reached: bool) -> str:
         """Why a request got no answer, after all retries. Raises `Unavailable` if the server cannot be reached."""
         cause = error.__cause__
-        reason = self.scrub.line(str(error) if cause is None else f"{type(cause).__name__}: {cause}")
-        if not isinstance(cause, attempts.NEVER_SENT):
+        reason = self.scrub.line(f"{type(cause).__name__}: {str(cause) or error}")
+        if not isinstance(cause, NEVER_SENT):
             return f"no answer: {reason}"
         advice = "is the server running, is `base_url` right?"
         if reached:
@@ -79,8 +77,11 @@ class EndpointErrors:
         raise Unavailable(f"no answer from {self.address} ({reason}): {advice}") from None
 
     def message(self, error: openai.APIStatusError) -> str:
-        """Return the endpoint's own message, on one line and without secrets."""
-        return self.scrub.line(error.body["message"] if isinstance(error.body, dict) else error.message)
+        """Return the endpoint's own message, or where it redirects to, on one line and without secrets."""
+        if error.response.next_request is not None:
+            return str(error.response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None))
+        said = error.body.get("message") if isinstance(error.body, dict) else None
+        return self.scrub.line(said if isinstance(said, str) and said else error.response.text)
 
 
 def requested_pause(headers: Mapping[str, str]) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 _OPENING = re.compile(r'\{(?=\s*(?:["}]|\Z))')
 """A brace behind which an object may go on: with a key or with its end."""
+_STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.?)*(?:"|\Z)|[{}]', re.DOTALL)
 
 
 def first_object(text: str) -> tuple[int, int] | None:
@@ -40,22 +41,11 @@ def objects(text: str) -> Iterator[tuple[int, int]]:
 
 def _balanced(text: str, start: int) -> int | None:
     """Behind the brace that closes the one at `start`; None when nothing closes it."""
-    depth, in_string, escaped = 0, False, False
-    for place in range(start, len(text)):
-        character = text[place]
-        if escaped:
-            escaped = False
-        elif in_string:
-            escaped = character == "\\"
-            in_string = character != '"'
-        elif character == '"':
-            in_string = True
-        elif character == "{":
-            depth += 1
-        elif character == "}":
-            depth -= 1
-            if depth == 0:
-                return place + 1
+    depth = 0
+    for found in _STRING_OR_BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        if depth == 0:
+            return found.end()
     return None
 
 

@@ -13,12 +13,12 @@ was refused, cut off or unreadable): its key, the sample that it is `about`, and
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import threading
 import time
-import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,11 @@ FAILED = "failed.jsonl"
 
 
 @dataclass
-class Totals:
-    """What the calls of a client in a stage came to, over all runs of the stage."""
+class Account:
+    """What the calls of a client (kind, model and endpoint) in a stage come to, over all runs of the stage."""
 
+    ledger: Ledger
+    client: str
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -42,7 +44,17 @@ class Totals:
     unknown: int = 0
     """Calls whose price is not known."""
 
+    def charge(self, key: str, status: str, usage: Usage, *, at_most: float | None, seconds: float) -> None:
+        """Write a call down. `at_most`: what it can have cost, where `usage.usd` is not known."""
+        known = usage.model_dump() | {"at_most": at_most, "seconds": round(seconds, 4)}
+        self.add(self.ledger.append(FILE, client=self.client, key=key, status=status, **known))
+
+    def fail(self, key: str, about: str, reason: str) -> None:
+        """Note a request that ended without an answer that can be used. What its attempts cost is noted by `charge`."""
+        self.ledger.append(FAILED, client=self.client, key=key, about=about, reason=reason)
+
     def add(self, line: dict[str, Any]) -> None:
+        """Count a line of the ledger."""
         self.calls += 1
         self.prompt_tokens += line["prompt_tokens"]
         self.completion_tokens += line["completion_tokens"]
@@ -52,83 +64,39 @@ class Totals:
 
 
 class Ledger:
-    """The ledger of a stage; its clients share it (`ledger.open_at`). One process writes."""
+    """The ledger in a stage's folder, which its clients share. One process writes."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._lock = threading.Lock()
-        self._totals: dict[str, Totals] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._recover()
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        weakref.finalize(self, os.close, self._file)
-
-    def totals(self, client: str) -> Totals:
-        """Return the totals of one client (kind, model and endpoint); they grow with its calls."""
-        with self._lock:
-            return self._totals.setdefault(client, Totals())
-
-    def add(self, client: str, key: str, status: str, usage: Usage, *, at_most: float | None, seconds: float) -> None:
-        """Append a call. `at_most`: what it can have cost, where `usage.usd` is not known."""
-        line = {
-            "time": round(time.time(), 3),
-            "client": client,
-            "key": key,
-            "status": status,
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-            "usd": usage.usd,
-            "at_most": at_most if usage.usd is None else None,
-            "seconds": round(seconds, 4),
-        }
-        with self._lock:
-            self._append((json.dumps(line) + "\n").encode())
-            self._totals.setdefault(client, Totals()).add(line)
-
-    def fail(self, client: str, key: str, about: str, reason: str) -> None:
-        """Note a request that ended without an answer that can be used. What its attempts cost is noted by `add`."""
-        line = {"time": round(time.time(), 3), "client": client, "key": key, "about": about, "reason": reason}
-        with self._lock, self.path.with_name(FAILED).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-    def _append(self, data: bytes) -> None:
-        """Write all of `data` (`os.write` may write only a part), or leave the file as it was and raise OSError. A line
-        that an interrupt finds complete stays: it is a paid call.
-        """
-        size = os.fstat(self._file).st_size
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._file, view) :]
-        except BaseException:  # also an interrupt, which may come when the whole line is already there
-            if os.fstat(self._file).st_size < size + len(data):
-                os.ftruncate(self._file, size)  # the next line would be appended to a part of this one
-            raise
-
-    def _recover(self) -> None:
-        """Add up the existing lines. An incomplete last line, left by a kill, is removed."""
-        if not self.path.exists():
-            return
-        data = self.path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
-            with self.path.open("r+b") as file:
-                file.truncate(whole)
-        for number, line in enumerate(data[:whole].splitlines(), start=1):
+        self._accounts: dict[str, Account] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / FILE
+        path.touch()
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        os.truncate(path, len(whole))  # a kill may leave a part of a line
+        for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 entry = json.loads(line)
-                self._totals.setdefault(entry["client"], Totals()).add(entry)
+                self.account(entry["client"]).add(entry)
             except (ValueError, KeyError, TypeError) as error:
-                raise DataError(f"{self.path}:{number}: not a line of the ledger ({error!r})") from None
+                raise DataError(f"{path}:{number}: not a line of the ledger ({error!r})") from None
 
+    def account(self, client: str) -> Account:
+        """Return the account of a client; it grows with the client's calls."""
+        return self._accounts.setdefault(client, Account(self, client))
 
-_open: weakref.WeakValueDictionary[Path, Ledger] = weakref.WeakValueDictionary()
+    def append(self, name: str, **entry: Any) -> dict[str, Any]:
+        """Write a line with the time in front, whole or not at all, and return it."""
+        line = {"time": round(time.time(), 3), **entry}
+        data = (json.dumps(line) + "\n").encode()
+        with self._lock, (self.folder / name).open("ab", buffering=0) as file:
+            before = file.tell()
+            if file.write(data) < len(data):
+                file.truncate(before)  # the next line would be appended to a part of this one
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder / name))
+        return line
 
-
-def open_at(folder: Path) -> Ledger:
-    """Return the ledger of a stage's folder; all callers share one object."""
-    path = (folder / FILE).resolve()
-    book = _open.get(path)
-    if book is None or not path.exists():
-        book = _open[path] = Ledger(path)
-    return book
+    def close(self) -> None:
+        """Nothing stays open."""

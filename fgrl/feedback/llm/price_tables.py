@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fgrl.base import lazy
 from fgrl.base.errors import DataError
-from fgrl.feedback.llm.prices import Price, TieredPrice
+from fgrl.feedback.llm.prices import ListPrice, Price
 from fgrl.registry import Settings
 
 if TYPE_CHECKING:
@@ -26,15 +26,9 @@ if TYPE_CHECKING:
     from genai_prices import types
 else:
     genai_prices = lazy.load("genai_prices")
-    types = lazy.load("genai_prices.types")
 
-FIELDS = {
-    "prompt": "input_mtok",
-    "completion": "output_mtok",
-    "cached": "cache_read_mtok",
-    "cache_write": "cache_write_mtok",
-}
-"""Fields of `Price` and their names in the package; USD per million tokens in both."""
+COUNTED = {"input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"}
+"""Charges for tokens that endpoints count in their answers, by their names in the package."""
 _UNUSED_BY_TEXT = re.compile(r"audio|image|video|document|searches|cache_write_1h")
 """Charges that a chat completion of plain text, without tools, never causes."""
 
@@ -55,7 +49,7 @@ class PriceTable(Settings):
 _TABLES = TypeAdapter(list[PriceTable] | PriceTable)
 
 
-def find(model: str, endpoint: str, path: str | Path | None = None) -> Price | TieredPrice | None:
+def find(model: str, endpoint: str, path: str | Path | None = None) -> Price | ListPrice | None:
     """Return the price of `model` at the URL `endpoint`, from the file at `path`, else from the provider's list prices.
 
     Names in a file are compared whole: a new snapshot of a known model may have another price.
@@ -99,7 +93,7 @@ def listed(model: str, endpoint: str) -> types.PriceCalculation | None:
         return None
 
 
-def list_price(model: str, endpoint: str) -> Price | TieredPrice | None:
+def list_price(model: str, endpoint: str) -> Price | ListPrice | None:
     """Return the list price of `model` at the provider whose API is at the URL `endpoint`.
 
     None when the package does not know the provider or its model, and when the provider also charges for something else
@@ -108,24 +102,6 @@ def list_price(model: str, endpoint: str) -> Price | TieredPrice | None:
     found = listed(model, endpoint)
     if found is None:
         return None
-    rates = found.model_price
-    charges = {name: rate for name, rate in vars(rates).items() if rate is not None}
-    other = [name for name in charges if name not in FIELDS.values() and not _UNUSED_BY_TEXT.search(name)]
-    if other or not {"input_mtok", "output_mtok"} <= set(charges):
-        return None
-    thresholds = {
-        tier.start for rate in charges.values() if isinstance(rate, types.TieredPrices) for tier in rate.tiers
-    }
-    tiers = tuple((threshold, _price(charges, threshold)) for threshold in sorted({-1, *thresholds}))
-    return tiers[0][1] if len(tiers) == 1 else TieredPrice(tiers)
-
-
-def _price(charges: dict[str, object], threshold: int) -> Price:
-    """Return the price of calls whose prompts have more than `threshold` tokens, and no more than the next tier's."""
-    return Price(**{field: _rate(charges[name], threshold) for field, name in FIELDS.items() if name in charges})
-
-
-def _rate(rate: object, threshold: int) -> float:
-    if isinstance(rate, types.TieredPrices):
-        return float([rate.base, *(tier.price for tier in rate.tiers if tier.start <= threshold)][-1])
-    return float(str(rate))
+    charges = {name for name, rate in vars(found.model_price).items() if rate is not None}
+    other = [name for name in charges - COUNTED if not _UNUSED_BY_TEXT.search(name)]
+    return None if other or not {"input_mtok", "output_mtok"} <= charges else ListPrice(found.model_price)

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from fgrl.base import lazy
 from fgrl.registry import Settings
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    import genai_prices
+    from genai_prices import types
+else:
+    genai_prices = lazy.load("genai_prices")
 
 MILLION = 1_000_000
 
@@ -25,8 +35,6 @@ class Price(Settings):
 
     def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0, written_tokens: int = 0) -> float:
         """USD of a call; `cached_tokens` and `written_tokens` are among `prompt_tokens`."""
-        cached_tokens = min(max(cached_tokens, 0), prompt_tokens)
-        written_tokens = min(max(written_tokens, 0), prompt_tokens - cached_tokens)
         cached = self.prompt if self.cached is None else self.cached
         cache_write = self.prompt if self.cache_write is None else self.cache_write
         plain_tokens = prompt_tokens - cached_tokens - written_tokens
@@ -40,29 +48,31 @@ class Price(Settings):
 
 
 @dataclass(frozen=True)
-class TieredPrice:
-    """A price that depends on the length of the prompt. The tier of a call applies to all its tokens."""
+class ListPrice:
+    """A provider's list price, which may depend on the length of the prompt."""
 
-    tiers: tuple[tuple[int, Price], ...]
-    """(prompt tokens that a call must exceed, its price), in ascending order; the first is for every prompt (-1)."""
+    rates: types.ModelPrice
 
     @property
     def prompt(self) -> float:
         """USD per million prompt tokens, for short prompts."""
-        return self.tiers[0][1].prompt
+        return float(self._usd(1, 0) * MILLION)
 
     @property
     def completion(self) -> float:
         """USD per million tokens of the answer, after short prompts."""
-        return self.tiers[0][1].completion
+        return float(self._usd(0, 1) * MILLION)
 
     def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0, written_tokens: int = 0) -> float:
-        """USD of a call."""
-        return self._reached(prompt_tokens)[-1].of(prompt_tokens, completion_tokens, cached_tokens, written_tokens)
+        """USD of a call; `cached_tokens` and `written_tokens` are among `prompt_tokens`."""
+        return float(self._usd(prompt_tokens, completion_tokens, cached_tokens, written_tokens))
 
     def at_most(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Return the highest USD of a call with at most so many tokens."""
-        return max(price.at_most(prompt_tokens, completion_tokens) for price in self._reached(prompt_tokens))
+        return max(self.of(prompt_tokens, completion_tokens, 0, written) for written in (0, prompt_tokens))
 
-    def _reached(self, prompt_tokens: int) -> list[Price]:
-        return [price for threshold, price in self.tiers if prompt_tokens > threshold]
+    def _usd(self, prompt: int, completion: int, cached: int = 0, written: int = 0) -> Decimal:
+        usage = genai_prices.Usage(
+            input_tokens=prompt, output_tokens=completion, cache_read_tokens=cached, cache_write_tokens=written
+        )
+        return self.rates.calc_price(usage)["total_price"]

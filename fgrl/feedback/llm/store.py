@@ -6,9 +6,10 @@ answer to a key stays: whoever asks again, in any process, gets that one.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,6 @@ else:
     filelock, sqlite3 = lazy.load("filelock"), lazy.load("sqlite3")
 
 FILE = "completions.sqlite"
-_KEYS_PER_QUERY = 500
 _TABLE = """
 CREATE TABLE IF NOT EXISTS completions (
     key TEXT PRIMARY KEY, question TEXT NOT NULL, answer TEXT NOT NULL, made REAL NOT NULL
@@ -55,34 +55,19 @@ class CompletionStore:
 
     def get(self, keys: Sequence[str]) -> dict[str, Completion]:
         """Return the stored answers, by key, marked as cached and free of charge."""
-        stored: dict[str, Completion] = {}
-        for first in range(0, len(keys), _KEYS_PER_QUERY):
-            batch = list(keys[first : first + _KEYS_PER_QUERY])
-            placeholders = ",".join("?" * len(batch))
-            with self._lock, damage_reported(self.path):
-                rows = self._database.execute(
-                    f"SELECT key, answer FROM completions WHERE key IN ({placeholders})", batch
-                ).fetchall()
-            stored.update((key, free(self._read(key, answer))) for key, answer in rows)
-        return stored
+        query = "SELECT key, answer FROM completions WHERE key IN (SELECT value FROM json_each(?))"
+        with self._lock, damage_reported(self.path):
+            rows = self._database.execute(query, [json.dumps(list(keys))]).fetchall()
+        return {key: free(self._read(key, answer)) for key, answer in rows}
 
-    def put(self, rows: Iterable[tuple[str, str, Completion]]) -> list[Completion]:
-        """Store (key, question, answer) rows in one transaction; returns the answers that the file has for them now."""
-        stored: list[Completion] = []
-        with self._lock, damage_reported(self.path), self._database:
-            self._database.execute("BEGIN IMMEDIATE")
-            for key, question, answer in rows:
-                insertion = self._database.execute(
-                    "INSERT OR IGNORE INTO completions VALUES (?, ?, ?, ?)",
-                    (key, question, answer.model_dump_json(exclude_defaults=True), time.time()),
-                )
-                stored.append(answer if insertion.rowcount else self._first(key, paid=answer))
-        return stored
-
-    def _first(self, key: str, *, paid: Completion) -> Completion:
-        """Return the answer that another process stored first, with the cost of the one that was paid for in vain."""
-        (answer,) = self._database.execute("SELECT answer FROM completions WHERE key = ?", (key,)).fetchone()
-        return self._read(key, answer).model_copy(update={"usage": paid.usage})
+    def put(self, key: str, question: str, answer: Completion) -> Completion:
+        """Store an answer. Returns the one that the file has for the key now: the first, which another process may have
+        stored, with the cost of this one.
+        """
+        row = (key, question, answer.model_dump_json(exclude_defaults=True), time.time())
+        with self._lock, damage_reported(self.path):
+            is_new = self._database.execute("INSERT OR IGNORE INTO completions VALUES (?, ?, ?, ?)", row).rowcount
+        return answer if is_new else self.get([key])[key].model_copy(update={"usage": answer.usage, "cached": False})
 
     def _read(self, key: str, answer: str) -> Completion:
         try:

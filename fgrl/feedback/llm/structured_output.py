@@ -5,33 +5,17 @@ from __future__ import annotations
 from typing import Any, Literal
 
 Mode = Literal["schema", "json_object", "none"]
+Setting = Literal["auto", "schema", "json_object", "none"]
+"""auto: schema, and a weaker mode each time that the endpoint refuses one."""
 WEAKER: dict[Mode, Mode] = {"schema": "json_object", "json_object": "none"}
 REFUSING_STATUSES = (400, 415, 422, 501)
 REFUSING_WORDS = ("response_format", "json_schema", "schema")
 
 
-class StructuredOutput:
-    """The mode that is used with an endpoint. With the setting "auto" it starts at "schema" and becomes weaker each
-    time the endpoint refuses it.
-    """
-
-    def __init__(self, setting: Literal["auto", "schema", "json_object", "none"]) -> None:
-        self.adapts = setting == "auto"
-        self.mode: Mode = "schema" if setting == "auto" else setting
-
-    def refuses(self, sent: Mode, status: int, message: str) -> bool:
-        """Return True if this error means that the endpoint does not support `sent`, and there is a weaker mode to
-        try.
-        """
-        unsupported = status in REFUSING_STATUSES and any(word in message for word in REFUSING_WORDS)
-        return self.adapts and unsupported and sent in WEAKER
-
-    def weaken(self, refused: Mode) -> bool:
-        """Use the next weaker mode from now on; False if another request has changed the mode already."""
-        if refused != self.mode:
-            return False
-        self.mode = WEAKER[refused]
-        return True
+def weaker(sent: Mode, status: int, message: str) -> Mode | None:
+    """Return the mode to try in place of `sent`, if this error means that the endpoint does not support it."""
+    unsupported = status in REFUSING_STATUSES and any(word in message for word in REFUSING_WORDS)
+    return WEAKER.get(sent) if unsupported else None
 
 
 def response_format(schema: dict[str, Any], mode: Literal["schema", "json_object"]) -> dict[str, Any]:

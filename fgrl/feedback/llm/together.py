@@ -12,9 +12,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from fgrl.base import lazy
 from fgrl.kinds import Client
@@ -66,7 +64,7 @@ def complete(client: Client, requests: Sequence[Request]) -> list[Completion]:
     """
     if client.collective or ranks() == 1:
         return client.complete(requests)
-    return lead(lambda share: client.complete(requests), _no_help)
+    return lead(lambda _share: client.complete(requests), list)
 
 
 def lead(direct: Callable[[Share[W, R]], V], answer: Share[W, R]) -> V:
@@ -78,56 +76,37 @@ def lead(direct: Callable[[Share[W, R]], V], answer: Share[W, R]) -> V:
     if ranks() == 1:
         return direct(answer)
     if rank() == 0:
-        outcome = _attempt(lambda: direct(lambda work: _shared_out(work, answer)))
-        _broadcast(outcome)
-        return outcome.get()
-    while isinstance(order := _broadcast(None), _Work):
-        _gathered(_attempt(partial(answer, order.part())))
-    return order.get()
+        return _get(_broadcast(_attempt(direct, lambda work: _shared_out(list(work), answer))))
+    while isinstance(order := _broadcast(None), list):
+        _gathered(_attempt(answer, _part(order)))
+    return _get(order)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What rank 0 shares out."""
-
-    items: list[Any]
-
-    def part(self) -> list[Any]:
-        """Of this rank: parts are neighbours, and differ by one in size at most."""
-        first, last = (len(self.items) * number // ranks() for number in (rank(), rank() + 1))
-        return self.items[first:last]
+def _part(work: list[W]) -> list[W]:
+    """Of this rank: parts are neighbours, and differ by one in size at most."""
+    first, last = (len(work) * number // ranks() for number in (rank(), rank() + 1))
+    return work[first:last]
 
 
-@dataclass(frozen=True)
-class _Outcome(Generic[V]):
-    """A value, or the exception that there is instead."""
-
-    value: V | None = None
-    problem: BaseException | None = None
-
-    def get(self) -> V:
-        if self.problem is not None:
-            raise self.problem
-        return self.value  # type: ignore[return-value]
-
-
-def _attempt(work: Callable[[], V]) -> _Outcome[V]:
+def _attempt(work: Callable[[Any], Any], given: Any) -> tuple[Any, BaseException | None]:
+    """Return the result, or the exception that there is instead."""
     try:
-        return _Outcome(work())
+        return work(given), None
     except (Exception, KeyboardInterrupt) as problem:
-        return _Outcome(problem=problem)
+        return None, problem
 
 
-def _shared_out(items: list[W], answer: Share[W, R]) -> list[R]:
+def _get(outcome: tuple[Any, BaseException | None]) -> Any:
+    value, problem = outcome
+    if problem is not None:
+        raise problem
+    return value
+
+
+def _shared_out(work: list[W], answer: Share[W, R]) -> list[R]:
     """On rank 0, while the others wait for work."""
-    work = _Work(list(items))
     _broadcast(work)
-    parts = _gathered(_attempt(lambda: answer(work.part())))
-    return [result for part in parts for result in part.get()]
-
-
-def _no_help(work: list[Any]) -> list[Any]:
-    raise RuntimeError("only rank 0 asks this client")
+    return [result for part in _gathered(_attempt(answer, _part(work))) for result in _get(part)]
 
 
 def _connected() -> bool:

@@ -83,7 +83,7 @@ class Served(Drawer):
             if together.ranks() == 1:
                 self._bring_first(version)
                 return
-            name = together.lead(lambda _share: self._bring_first(version), _nothing)
+            name = together.lead(lambda _share: self._bring_first(version), list)
             if together.rank():
                 self._id, servers.started = name, True
                 self._replace_parcel(version, servers)
@@ -341,7 +341,3 @@ class Served(Drawer):
 
 async def _next(parts: Any) -> list[int] | None:
     return await anext(parts, None)
-
-
-def _nothing(work: list[Any]) -> list[Any]:
-    raise RuntimeError("weights are brought by rank 0 alone")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fault_server import FaultServer
 
-from fgrl.experiments.pipeline import execute
+from fgrl.experiments.pipeline import estimates, execute, plan
 from fgrl.experiments.recipe import load
 from fgrl.feedback.llm.price_tables import read_tables
 from fgrl.registry import Problems
@@ -153,6 +153,9 @@ def test_the_recipes_of_the_pages_are_sound(world: Path) -> None:
     assert clients["budget.yaml"].price() == clients["priced.yaml"].price() == (2.5, 10)
     assert (clients["budget.yaml"].budget_usd, clients["budget.yaml"].max_calls) == (5, 20000)
     assert read_tables("prices.yaml")[0].models
+    assert [name for name, client in clients.items() if client.budget_note() is not None] == ["budget.yaml"]
+    (note,) = estimates(plan(load("budget.yaml"), world / "runs"))["judged"]["budget"]
+    assert note.endswith("starts once 5 USD are spent; what the calls then in flight cost comes on top")
 
 
 def test_the_message_in_the_page_is_the_real_one(world: Path) -> None:

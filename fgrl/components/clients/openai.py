@@ -75,7 +75,7 @@ class OpenAI(EndpointSettings, Cached):
     an estimate from the words.
     """
 
-    _endpoint: endpoints.Endpoint | None = PrivateAttr(None)
+    _endpoint: Any = PrivateAttr(None)
 
     @field_validator("api_key_env")
     @classmethod

@@ -47,11 +47,11 @@ _NAMES = {
     "feedback.chains": "RuleRewriter",
     "kinds": (
         "ANSWER_NEEDS Accelerator Annotator Asker AtMost Auxiliary AuxiliarySettings Better ChainAttempt ChainCase "
-        "Checked Client Correction CreditsTokens DrawRequest Drawer Drawing DrawnShape Early Elsewhere Encoded Engine Expected "
+        "Checked Client Correction CreditsTokens DrawRequest Drawer Drawing Early Elsewhere Encoded Engine Expected "
         "GIVEN_NEEDS GRADED_NEEDS Inspectable Judge MadeModel Meaning Metric Normalizer Numbers OfflineAlgorithm "
-        "OnlineAlgorithm PairBuilder Parcel Peek Planning PolicyWork Purpose REFERENCE_OUTPUTS ROLLOUT_NEEDS Reader "
+        "OnlineAlgorithm PairBuilder Parcel Peek Planning Purpose REFERENCE_OUTPUTS ROLLOUT_NEEDS Reader "
         "Relevance Reward RewardWrapper Rewriter Run Scope Segmenter Serving Stage Ticker ToDraw TrainsModels Transfer "
-        "UNDRAWN Verifier auxiliaries check_needs check_scorer default_engine meaning_in note_step policy_work scorers "
+        "UNDRAWN Verifier auxiliaries check_needs check_scorer default_engine meaning_in note_step scorers "
         "stated"
     ),
     "library": (

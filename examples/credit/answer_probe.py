@@ -33,11 +33,6 @@ class Probe:
         return scores.logp.sum(dim=1) / answer.sum(dim=1)
 
 
-def probe_tokens(drawn, conclusion):
-    """Of one pass over responses with their probes, at most: a conclusion has no more tokens than bytes, and one for its beginning."""
-    return drawn.tokens + drawn.responses * (len(conclusion.encode()) + 1 + LONGEST_REFERENCE)
-
-
 def probe(rollout, conclusion):
     """Every response with the conclusion and the first reference of its prompt."""
     policy = rollout.policy

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from answer_probe import probe, probe_tokens
+from answer_probe import probe
 from pydantic import Field
 
-from fgrl import PolicyWork, RewardWrapper, Segmenter, build, register, select
+from fgrl import RewardWrapper, Segmenter, build, register, select
 
 
 @register("counterfactual_importance")
@@ -35,10 +35,6 @@ class CounterfactualImportance(RewardWrapper):
 
     def needs(self):
         return super().needs() | self.segmenter.rollout_needs()
-
-    def policy_work(self, drawn):
-        """At most one passage per token, each with one pass; and one pass over the whole responses."""
-        return PolicyWork(forward_tokens=probe_tokens(drawn, self.conclusion) * (1 + drawn.response_tokens))
 
     def score(self, rollout):
         rewards, mask = self.reward.scored(rollout), rollout.mask.cpu()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from fgrl import Aggregation, GroupRelative, Mean, PolicyWork, ops, register
+from fgrl import Aggregation, GroupRelative, Mean, ops, register
 
 
 @register("delta")
@@ -33,9 +33,6 @@ class DelTA(GroupRelative):
 
     def needs(self):
         return super().needs() | {"policy"}
-
-    def policy_work(self, drawn):
-        return PolicyWork(forward_tokens=drawn.tokens)
 
     def combine(self, advantage, rollout, rewards):
         mask = rollout.mask

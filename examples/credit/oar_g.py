@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from answer_probe import probe, probe_tokens
+from answer_probe import probe
 from pydantic import Field
 
-from fgrl import PolicyWork, RewardWrapper, register
+from fgrl import RewardWrapper, register
 
 
 @register("oar_g")
@@ -31,10 +31,6 @@ class OutcomeGradient(RewardWrapper):
     """Weight of the most influential token is 1 + boost, before the weights are scaled."""
     least: float = Field(0.1, ge=0, le=1)
     """Weight of a damped token, at least, before the weights are scaled."""
-
-    def policy_work(self, drawn):
-        tokens = probe_tokens(drawn, self.conclusion)
-        return PolicyWork(forward_tokens=tokens, backward_tokens=tokens)
 
     def score(self, rollout):
         rewards, policy, mask = self.reward.scored(rollout), rollout.policy, rollout.mask.cpu()

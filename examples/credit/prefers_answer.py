@@ -10,10 +10,10 @@ from typing import Literal
 
 import torch
 
-from fgrl import DataError, PolicyWork, Reward, Rewards, register
+from fgrl import DataError, Reward, Rewards, register
 
 LONGEST_SENTENCE = 64
-"""Tokens, with the one that ends it. It bounds the pass that `fgrl plan` reports before the questions are read."""
+"""Tokens, with the one that ends it."""
 
 
 @register("prefers_answer")
@@ -25,9 +25,6 @@ class PrefersAnswer(Reward):
 
     def needs(self):
         return frozenset({"policy"})
-
-    def policy_work(self, drawn):
-        return PolicyWork(forward_tokens=2 * drawn.responses * (drawn.prompt_tokens + LONGEST_SENTENCE))
 
     def score(self, rollout):
         policy, rows, sentences = rollout.policy, [], []

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from pydantic import Field
 
-from fgrl import DataError, Mean, PolicyWork, RewardWrapper, Segmenter, build, register
+from fgrl import DataError, Mean, RewardWrapper, Segmenter, build, register
 
 
 @register("vine")
@@ -29,11 +29,6 @@ class Vine(RewardWrapper):
 
     def needs(self):
         return super().needs() | self.segmenter.rollout_needs()
-
-    def policy_work(self, drawn):
-        """At most one step per token, each of them continued to the limit."""
-        samples, length = drawn.responses * self.k, drawn.response_tokens
-        return PolicyWork(continuations=samples * length, generated_tokens=samples * length * (length + 1) // 2)
 
     def on_tokens(self):
         return True

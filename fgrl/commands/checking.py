@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +33,6 @@ from fgrl.pages.report.text_tables import columns
 if TYPE_CHECKING:
     from fgrl.experiments.pipeline import Plan
     from fgrl.experiments.recipe import Recipe
-kinds = lazy.load("fgrl.kinds")
 machine = lazy.load("fgrl.experiments.pipeline.machine")
 preconditions = lazy.load("fgrl.experiments.pipeline.preconditions")
 shapes = lazy.load("fgrl.models.shapes")
@@ -164,8 +163,8 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
     for name, estimate in estimates.items():
         for line in estimate_lines(estimate):
             echo(f"  {name}: {line}")
-    for line in _together(plan, estimates):
-        echo(f"  together: {line}")
+    if sum("calls" in estimate for estimate in estimates.values()) > 1:
+        echo(f"  {calls_together(estimates.values())}")
     if missing_configs := unknown_models(plan):
         commands = "; ".join(f"hf download {name} config.json" for name in missing_configs)
         echo(f"  sizes that are unknown are known after: {commands}")
@@ -192,32 +191,22 @@ def _too_large(plan: Plan, estimates: Mapping[str, Mapping[str, Any]]) -> list[s
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
     """Return an estimate as text, one line per topic."""
-    texts = {
-        "parameters": _parameters, "memory": _memory, "calls": _calls, "further passes": _further_passes, "engine": _engine,
-    }  # fmt: skip
+    texts = {"parameters": _parameters, "memory": _memory, "calls": _calls, "engine": _engine}
     return [f"{topic}: {texts.get(topic, as_text)(value)}" for topic, value in estimate.items()]
 
 
-def _together(plan: Plan, estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the sum of the calls of all stages, where several make some."""
-    asking = {
-        stage.name
-        for stage in plan.stages
-        if any(isinstance(part, kinds.Client) for _, part in registry.walk(stage.stage))
-    }
-    unknown = [{"unknown": ""} for name, estimate in estimates.items() if name in asking and "after" in estimate]
-    calls = [estimate["calls"] for estimate in estimates.values() if "calls" in estimate] + unknown
+def calls_together(estimates: Iterable[Mapping[str, Any]]) -> str:
+    """Return the sum of the calls of stages; empty where none makes any."""
+    calls = [estimate["calls"] for estimate in estimates if "calls" in estimate]
     counted = [one for one in calls if "calls" in one]
     bounded = sum(one["at most"] for one in calls if "at most" in one)
-    open_ = len([one for one in calls if "unknown" in one and "at most" not in one])
-    if len(calls) < 2:
-        return []
+    unknown = len([one for one in calls if "calls" not in one and "at most" not in one])
     usd = [one["usd"] for one in counted]
     price = "price unknown" if None in usd else f"at most ${sum(usd):.4f}" if sum(usd) else "no charge"
     parts = [f"at most {sum(one['calls'] for one in counted):,} to make, {price}"] if counted else []
     parts += [f"at most {bounded:,} whose price is not known yet"] if bounded else []
-    parts += [f"those of {quantity(open_, 'stage')} whose number is not known"] if open_ else []
-    return ["calls: " + ", and ".join(parts)]
+    parts += [f"those of {quantity(unknown, 'stage')} whose number is not known"] if unknown else []
+    return f"together: calls: {', and '.join(parts)}" if parts else ""
 
 
 def unknown_models(plan: Plan) -> list[str]:
@@ -231,11 +220,9 @@ def unknown_models(plan: Plan) -> list[str]:
 
 def _calls(calls: Any) -> str:
     """`240 to make (12 answered before), 61,234 prompt tokens, at most 480 completion tokens, at most $0.0123`."""
-    if "unknown" in calls:
+    if "calls" not in calls:
         most = f"at most {calls['at most']:,}, their tokens and price unknown" if "at most" in calls else "unknown"
-        return f"{most}: {calls['unknown']}"
-    if "at most" in calls:
-        return f"at most {calls['at most']:,}; how many, their tokens and their price are known once {calls['after']} has run"
+        return f"{most}: {calls['unknown'] if 'unknown' in calls else calls['after'] + ' has to run first'}"
     completion, usd = calls["completion tokens"], calls["usd"]
     known = f" ({calls['cached']:,} answered before)" if calls["cached"] else ""
     price = "price unknown" if usd is None else f"at most ${usd:.4f}" if usd else "no charge"
@@ -252,22 +239,6 @@ def _too_long(entry: Mapping[str, Any]) -> str:
         f"; warning: a call may need {entry['tokens']:,} tokens with its answer, and {entry['model']} reads "
         f"{entry['context']:,}: longer ones fail, so name another `model`, or lower the limits of prompts and answers"
     )
-
-
-def _further_passes(work: Any) -> str:
-    """`at most 96 continuations of 4,608 tokens together, 12,288 tokens in passes per iteration, 16 times`."""
-    if "unknown" in work:
-        return f"unknown ({work['unknown']})"
-    each = work["each"]
-    parts = []
-    if each["continuations"]:
-        parts.append(f"{each['continuations']:,} continuations of {each['generated_tokens']:,} tokens together")
-    if each["forward_tokens"]:
-        parts.append(f"{each['forward_tokens']:,} tokens in passes")
-    if each["backward_tokens"]:
-        parts.append(f"{each['backward_tokens']:,} of them with a gradient")
-    times = f", {work['times']:,} times" if work["times"] else ""
-    return f"at most {', '.join(parts)} per {work['per']}{times}"
 
 
 def _parameters(roles: Any) -> str:
@@ -302,22 +273,14 @@ def _memory(roles: Any) -> str:
 
 
 def _engine(place: Any) -> str:
-    """`trainer on 4 devices, 2 servers on 2 devices each (4, 5, 6, 7); a device: weights 7.5 GiB, ...; 15.0 GiB to each ...`."""
-
-    def devices(number: int) -> str:
-        return f"{quantity(number, 'device')}"
-
-    where = "" if place["devices"] is None else f" ({', '.join(map(str, place['devices']))})"
-    servers = f"{quantity(place['servers'], 'server')} on {devices(place['devices each'])} each{where}"
-    text = f"trainer on {devices(place['trainer'])}, {servers}"
+    """`weights 7.5 GiB, KV cache 1.0 GiB for all responses at once on each of 4 devices (4, 5, 6, 7)`."""
     if "unknown" in place:
-        needs, sent = f"unknown ({place['unknown']})", "weights"
+        needs = f"unknown ({place['unknown']})"
     else:
         needs = f"weights {size(place['weights'])}, KV cache {size(place['kv_cache'])} for all responses at once"
-        sent = size(place["bytes"])
-    share = "" if place["share"] is None else f", at most {place['share']:.0%} of its memory"
-    text += f"; on each of these: {needs}{share}; {sent} to each server after every iteration (transfer: {place['transfer']})"
-    if place["shared"] and not place["rests"] and place["share"] is None:
+    named = f" ({', '.join(map(str, place['named']))})" if place["named"] else ""
+    text = f"{needs} on each of {quantity(place['devices'], 'device')}{named}"
+    if place["shared"]:
         text += f"; warning: the trainer uses device {', '.join(map(str, place['shared']))}, too: name others, or set its `memory` or `rest: true`"
     return text
 

@@ -13,20 +13,21 @@ import typer
 from fgrl.base import lazy
 from fgrl.base.errors import DONE
 from fgrl.base.visible import quantity
+from fgrl.commands.checking import calls_together
 from fgrl.commands.shared import echo, emit, existing
 from fgrl.pages.report.text_tables import columns
 
 if TYPE_CHECKING:
     from fgrl.experiments.pipeline.sweep_points import Sweep
     from fgrl.experiments.pipeline.sweep_search import Search
-    from fgrl.runs.results.sweep_records import SweepRecord
+    from fgrl.runs.results.sweep_records import PointRecord, SweepRecord
 console = lazy.load("fgrl.base.console")
 estimates = lazy.load("fgrl.runs.results.estimates")
 explaining = lazy.load("fgrl.registry.explaining")
 pages = lazy.load("fgrl.pages.report.sweep_page")
 recipes = lazy.load("fgrl.experiments.recipe")
+pipeline = lazy.load("fgrl.experiments.pipeline")
 planning = lazy.load("fgrl.experiments.pipeline.planning")
-points = lazy.load("fgrl.experiments.pipeline.sweep_points")
 search = lazy.load("fgrl.experiments.pipeline.sweep_search")
 records = lazy.load("fgrl.runs.results.sweep_records")
 sweep_files = lazy.load("fgrl.experiments.recipe.sweeps")
@@ -98,17 +99,23 @@ def _print_dry_run(made: Sweep, asked: Search, record: SweepRecord, as_json: boo
     known = asked.count if made.file.method != "bayes" else len(record.points) or min(asked.count, search.FIRST_RANDOM)
     while len(record.points) < known and (point := asked.draw(record.points)):
         record.points.append(point)
-    spent = points.Cost(made.limit)
-    own = [(point, spent.add(made.plan(point))) for point in record.points]
-    cost = spent.as_json()
+    costs: dict[str, Any] = {}
+    """By the key of a stage: several points may have the same."""
+    own: list[tuple[PointRecord, list[str]]] = []
+    for point in record.points:
+        plan = made.plan(point)
+        new = [stage for stage in plan.stages if not stage.cached and stage.key not in costs]
+        found = pipeline.estimates(plan, made.limit) if new else {}
+        costs |= {stage.key: found.get(stage.name, {}) for stage in new}
+        own.append((point, [stage.name for stage in new]))
     if as_json:
         listed = [
             {"number": point.number, "parameters": point.parameters, "command": made.command(point), "missing": missing}
             for point, missing in own
         ]
-        emit({"sweep": made.id, "of": asked.count, "threads": record.threads, "points": listed, "cost": cost})
+        emit({"sweep": made.id, "of": asked.count, "threads": record.threads, "points": listed, "estimates": costs})
         return
-    echo(f"{made.id}: {quantity(asked.count, 'point')}; {quantity(cost['stages'], 'stage')} to run")
+    echo(f"{made.id}: {quantity(asked.count, 'point')}; {quantity(len(costs), 'stage')} to run")
     if len(own) < asked.count:
         echo(f"  the first {len(own)} points; the others depend on their numbers")
     rows = [("", *records.short_names(dict.fromkeys(record.varied)), "to run, but for stages of points above")]
@@ -116,9 +123,5 @@ def _print_dry_run(made: Sweep, asked: Search, record: SweepRecord, as_json: boo
         values = [records.as_word(point.parameters.get(name)) for name in record.varied]
         rows.append((str(point.number), *values, ", ".join(missing) or "nothing"))
     echo(columns(rows))
-    if cost["calls"] or cost["unknown"]:
-        price = f", at most ${cost['usd']:.4f}" if cost["usd"] else ""
-        tokens = f"{cost['prompt tokens']:,} prompt tokens, {cost['completion tokens']:,} completion tokens"
-        echo(f"  calls of language models: at most {cost['calls']:,}, {tokens}{price}")
-    for name in cost["unknown"]:
-        echo(f"  not in these sums, as its calls or their price are not known yet: {name}")
+    if calls := calls_together(costs.values()):
+        echo(f"  {calls}")

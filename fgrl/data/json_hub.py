@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import PrivateAttr
-
 from fgrl.data.hub import Hub, download
 from fgrl.data.row import Row, as_id, cell, has
 from fgrl.data.text_file import read_json_rows
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import Settings
 
 JSON_FILES = (".json", ".jsonl")
@@ -34,18 +31,6 @@ class JsonHub(Hub):
 
     columns: RecordColumns = RecordColumns()
     """Which column holds what, where the hub's names do not fit."""
-
-    _expected: Expected | None = PrivateAttr(None)
-
-    def expects(self, peek: Peek) -> Expected | None:
-        """Local files are read and counted; of data on the hub it is `limit` or `expect_rows`, where the recipe sets
-        them.
-        """
-        if not self.files and not Path(self.path).is_dir():
-            return super().expects(peek)
-        if self._expected is None:
-            self._expected = Expected(sum(1 for _ in self.read()))
-        return self._expected
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         names = list(self.data_files or self.HUB_FILES)

@@ -17,16 +17,14 @@ from fgrl.kinds.run import Run, Ticker
 from fgrl.kinds.planning import (
     UNDRAWN,
     AtMost,
-    DrawnShape,
     Expected,
     Peek,
     Planning,
-    PolicyWork,
     ToDraw,
     stated,
 )
 from fgrl.kinds.needs import ANSWER_NEEDS, GIVEN_NEEDS, GRADED_NEEDS, REFERENCE_OUTPUTS, ROLLOUT_NEEDS, check_needs
-from fgrl.kinds.reader import Reader
+from fgrl.kinds.reader import Reader, expected
 from fgrl.kinds.verifier import Checked, Scope, Verifier
 from fgrl.kinds.client import Client
 from fgrl.kinds.asker import Asker
@@ -42,7 +40,7 @@ from fgrl.kinds.reward_wrapper import RewardWrapper
 from fgrl.kinds.offline_algorithm import CreditsTokens, Encoded, OfflineAlgorithm
 from fgrl.kinds.online_algorithm import OnlineAlgorithm
 from fgrl.kinds.auxiliary import Auxiliary, AuxiliarySettings, TrainsModels, auxiliaries
-from fgrl.kinds.scoring import check_scorer, policy_work
+from fgrl.kinds.scoring import check_scorer
 from fgrl.kinds.metric import Metric
 from fgrl.kinds.engine import Correction, Drawer, Drawing, DrawRequest, Early, Elsewhere, Engine, default_engine
 from fgrl.kinds.transfer import Parcel, Serving, Transfer

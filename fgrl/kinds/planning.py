@@ -89,44 +89,13 @@ class ToDraw:
         ]
 
 
-@dataclass(frozen=True)
-class DrawnShape:
-    """Upper bound on the size of responses that a stage will draw."""
-
-    responses: int
-    prompt_tokens: int
-    """Tokens of each response's prompt."""
-    response_tokens: int
-    """Tokens of each response (`sampling.max_new_tokens`)."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all prompts and responses, which one pass over them reads."""
-        return self.responses * (self.prompt_tokens + self.response_tokens)
-
-
-@dataclass(frozen=True)
-class PolicyWork:
-    """Upper bound on work for the policy beyond drawing responses and one pass over them."""
-
-    forward_tokens: int = 0
-    """Tokens of prompts and responses in further passes."""
-    backward_tokens: int = 0
-    """Tokens in passes with a gradient to the inputs."""
-    continuations: int = 0
-    """Number of continuations."""
-    generated_tokens: int = 0
-    """Tokens of continuations."""
-
-    def __add__(self, other: PolicyWork) -> PolicyWork:
-        return PolicyWork(**{name: value + getattr(other, name) for name, value in vars(self).items()})
-
-
 class Planning(Protocol):
     """The bounds that a component or a stage may state. Every method is optional: `stated` asks for it."""
 
     def expects(self, peek: Peek) -> Expected | None:
-        """Return an upper bound of what a reader gives, or a stage makes; None: unknown without reading or running."""
+        """Return an upper bound of what a stage makes, or of what a reader gives that need not be read; None: unknown
+        without reading or running.
+        """
 
     def makes_at_most(self, expected: Expected) -> Expected | None:
         """Return an upper bound of what an annotator makes of samples that do not exist yet; None: unknown. An
@@ -134,17 +103,9 @@ class Planning(Protocol):
         """
 
     def asks_at_most(self, expected: Any) -> Sequence[AtMost] | int | None:
-        """Return a bound on what is asked of a language model about input that does not exist yet: the requests, or
-        only their number; None: unknown.
-
-        expected: `Expected` of an annotator, `ToDraw` of a metric or a reward.
-        """
-
-    def policy_work(self, drawn: DrawnShape) -> PolicyWork | None:
-        """Return an upper bound on what a reward, a relevance or an online algorithm asks of the policy for so many
-        responses, without the work for rewards and relevances inside; None: unknown.
-
-        Needed only where `needs` contain "policy".
+        """Return a bound on what is asked of a language model about input that does not exist yet: of an annotator
+        (expected: `Expected`) the number of requests, of a metric or a reward (expected: `ToDraw`) the requests; None:
+        unknown.
         """
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
@@ -154,7 +115,7 @@ class Planning(Protocol):
         """
 
 
-Bound = Literal["expects", "makes_at_most", "asks_at_most", "policy_work", "estimate"]
+Bound = Literal["expects", "makes_at_most", "asks_at_most", "estimate"]
 
 
 def stated(component: object, bound: Bound, given: Any, otherwise: Any = None) -> Any:

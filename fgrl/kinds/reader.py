@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from fgrl.base.errors import DataError
-from fgrl.kinds.planning import Peek
+from fgrl.base.errors import DataError, NotYet, Unavailable
+from fgrl.kinds.planning import Expected, Peek, stated
 from fgrl.registry import Component, kind, name_of, walk
 from fgrl.types import Pair, Ref, Sample
 
@@ -64,3 +64,16 @@ class Reader(Component, ABC):
         key.
         """
         return {}
+
+
+def expected(reader: Reader, peek: Peek) -> Expected | None:
+    """Return what a reader states, or else what is in it; None where that cannot be read now."""
+    stating: Expected | None = stated(reader, "expects", peek)
+    if stating is not None:
+        return stating
+    try:
+        reader.setup(peek)
+        responses = [len(sample.responses) for sample in reader.read()]
+    except (DataError, NotYet, Unavailable):
+        return None
+    return Expected(len(responses), max(responses, default=0))

@@ -1,42 +1,15 @@
-"""Checks and bounds over a reward and all that it holds."""
+"""Checks over a reward and all that it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from fgrl.base.errors import UnknownNeed
 from fgrl.kinds.auxiliary import auxiliaries
 from fgrl.kinds.needs import ROLLOUT_NEEDS, check_needs
-from fgrl.kinds.online_algorithm import OnlineAlgorithm
-from fgrl.kinds.planning import DrawnShape, PolicyWork, stated
 from fgrl.kinds.relevance import Relevance
 from fgrl.kinds.reward import Reward, scorers
-from fgrl.kinds.reward_wrapper import RewardWrapper
 from fgrl.registry import name_of
-
-
-def policy_work(components: Iterable[Reward | Relevance | OnlineAlgorithm], drawn: DrawnShape) -> PolicyWork | None:
-    """Return an upper bound on the work of components, and of the rewards and relevances inside, for the policy; None:
-    unknown.
-
-    Every process computes the advantages of all responses, but only the rewards of its own share: expensive questions
-    to the policy belong in a reward.
-    """
-    total = PolicyWork()
-    for component in components:
-        for part in {(): component, **scorers(component)}.values():
-            unstated = None if "policy" in _own_needs(part) else PolicyWork()
-            work = stated(part, "policy_work", drawn, unstated)
-            if work is None:
-                return None
-            total += work
-    return total
-
-
-def _own_needs(part: Reward | Relevance | OnlineAlgorithm) -> frozenset[str]:
-    """Return what a component needs itself, without the needs of the rewards and relevances inside."""
-    added = part.own_needs if isinstance(part, RewardWrapper) else frozenset()
-    return added | part.needs().difference(*(inner.needs() for path, inner in scorers(part).items() if path))
 
 
 def check_scorer(

@@ -18,6 +18,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -120,10 +121,10 @@ class TrainingEvaluation(Settings):
         """At most what the metrics ask in a training of `total` iterations or steps."""
         drawn = [str(number) for number in range(self.count(total))]
         return [
-            load
+            (client, replace(load, fewer=True))
             for held_out in self.sets.values()
             for metric in held_out.metrics
-            for load in estimating.at_most(metric, held_out.to_draw(drawn, held_out.sampling, peek), peek)
+            for client, load in estimating.at_most(metric, held_out.to_draw(drawn, held_out.sampling, peek), peek)
         ]
 
 

@@ -30,7 +30,7 @@ from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.engines.hf import HF
 from fgrl.experiments.pipeline import estimates, execute, plan
 from fgrl.experiments.recipe import load
-from fgrl.kinds import DrawnShape, PolicyWork, Reward, auxiliaries, policy_work
+from fgrl.kinds import Reward, auxiliaries
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import Problems, build, import_file
 from fgrl.rollouts.policies import LentPolicy
@@ -246,28 +246,6 @@ def test_the_most_uncertain_tokens_are_trained_on(files: dict[str, ModuleType], 
 
 
 @torch.no_grad()
-def test_what_the_methods_ask_is_within_their_bound(files: dict[str, ModuleType], model: Any) -> None:
-    """With a segment for each token, the most there can be."""
-    from fgrl.kinds import Segmenter
-
-    cut = build(Segmenter, "token")
-    for reward in (
-        files["vine"].Vine(reward=Even(), segmenter=cut, k=2),
-        files["counterfactual"].CounterfactualImportance(reward=Even(), segmenter=cut),
-        files["oar_g"].OutcomeGradient(reward=Even()),
-    ):
-        lent, rollout = lent_and_drawn(model, 5, reward.needs())
-        with lent.lend():
-            reward.score(rollout)
-        bound = reward.policy_work(DrawnShape(4, int(rollout.prompt_mask.sum(1).max()), 5))
-        for name, most in vars(bound).items():
-            assert getattr(lent.use, name) <= most
-            assert bool(getattr(lent.use, name)) == bool(most)
-    vine = files["vine"].Vine(reward=Even(), segmenter=cut, k=2)
-    assert vine.policy_work(DrawnShape(4, 9, 5)) == PolicyWork(continuations=4 * 2 * 5, generated_tokens=4 * 2 * 15)
-
-
-@torch.no_grad()
 def test_missing_and_long_references_are_refused(files: dict[str, ModuleType], model: Any) -> None:
     reward = files["oar_g"].OutcomeGradient(reward=Even())
     lent, rollout = lent_and_drawn(model, 5, reward.needs())
@@ -301,8 +279,6 @@ def test_a_model_prefers_the_sentence_that_it_finds_more_probable(files: dict[st
             logp.append(float(rows[range(len(ids)), ids].sum()))
         assert float(margins[row]) == pytest.approx(logp[0] - logp[1], abs=2e-4)
         assert float(shares[row]) == float(logp[0] > logp[1])
-    work = share.policy_work(DrawnShape(4, int(rollout.prompt_mask.sum(1).max()), 3))
-    assert lent.use.forward_tokens // 2 <= work.forward_tokens
     rollout.samples[0] = Sample(id="0", prompt="No word is quoted here.", reference=["sea"])
     with lent.lend(), pytest.raises(DataError, match="prompt 0: wants a question with a quoted word, and a reference"):
         share.score(rollout)
@@ -692,11 +668,8 @@ def test_delta_is_the_equations_of_the_paper(refinements: int, files: dict[str, 
         found = advantages.advantage[row, :length].numpy()
         np.testing.assert_allclose(found, given[row] * weights[row], atol=2e-3)
         assert not advantages.advantage[row, length:].any()
-    # one pass, and no more than is announced
+    # one pass
     assert lent.use.forward_tokens == int(rollout.mask.sum() + rollout.prompt_mask.sum())
-    bound = algorithm.policy_work(DrawnShape(8, int(rollout.prompt_mask.sum(1).max()), 7))
-    assert bound == PolicyWork(forward_tokens=bound.forward_tokens)
-    assert lent.use.forward_tokens <= bound.forward_tokens
     share = advantages.metrics["own_side"]
     assert 0 < float(share.total) <= float(share.count) == int(rollout.mask[:4].sum())
 
@@ -786,10 +759,9 @@ def test_a_method_is_one_short_file(method: str) -> None:
     assert (FOLDER.parents[1] / "docs" / "credit" / f"{method}.md").is_file()
 
 
-def test_the_recipes_are_valid_and_report_their_passes() -> None:
+def test_the_recipes_are_valid_and_say_what_needs_the_policy() -> None:
     paths = sorted(FOLDER.glob("*.yaml"))
     assert {path.stem for path in paths} == {"grpo", *METHODS}
-    drawn = DrawnShape(responses=32, prompt_tokens=64, response_tokens=32)
     with scratch_imports():
         for path in paths:
             policy = load(path).stages["policy"]
@@ -809,8 +781,8 @@ def test_the_recipes_are_valid_and_report_their_passes() -> None:
                 for row, times in (("twice", 2), ("four_times", 4)):
                     assert load(f"{path}::{row}").stages["policy"].train.iterations == times * policy.train.iterations
                 assert policy.algorithm.aggregate == "seq_mean"
-            work = policy_work([policy.reward, policy.algorithm], drawn)
-            assert (work == PolicyWork()) == (path.stem in ("grpo", "top_entropy", "prime", "gtpo", "rto"))
+            asks = "policy" in policy.reward.needs() | policy.algorithm.needs()
+            assert asks == (path.stem not in ("grpo", "top_entropy", "prime", "gtpo", "rto"))
         with pytest.raises(
             Problems, match=r"weighted_grpo learns from weight, and the reward says_answer .*: .*grpo, ppo"
         ):

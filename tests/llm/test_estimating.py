@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,47 +54,45 @@ def test_a_call_that_may_exceed_the_context_length_is_reported() -> None:
     short = OpenAI(model="gpt-4-0613", max_tokens=100)
     judged = [AtMost(request("Which one is better?", 100), 276, 6656 + 2 * 1536)]
     load = estimating.bound(short, judged)
-    total = estimating.estimate_bound([(short, load), (Priced(), load)], fewer=False)
+    total = estimating.bill([(short, load), (Priced(), load)], bound=True)
     assert total is not None
     assert total["too long"] == [{"model": "gpt-4-0613", "context": 8192, "tokens": load.longest}]
     assert 9728 < load.longest < 9728 + 200
     text = estimate_lines({"calls": total})[0]
     assert f"warning: a call may need {load.longest:,} tokens with its answer, and gpt-4-0613 reads 8,192" in text
     longer = OpenAI(model="gpt-4o", max_tokens=100)
-    assert "too long" not in (
-        estimating.estimate_bound([(longer, estimating.bound(longer, judged))], fewer=False) or {}
-    )
+    assert "too long" not in (estimating.bill([(longer, estimating.bound(longer, judged))]) or {})
 
 
 def test_known_requests_beyond_the_context_length_are_reported(tmp_path: Path) -> None:
     client = OpenAI(model="gpt-4-0613")
     peek = Peek(tmp_path, None, {})
-    found = estimating.estimate(client, [request("word " * 9000), request("short")], peek)
-    assert [entry["context"] for entry in found["too long"]] == [8192]
-    assert (
-        estimating.together([estimating.estimate(client, [request("short")], peek), found])["too long"]
-        == found["too long"]
-    )
-    assert "too long" not in estimating.estimate(client, [request("short")], peek)
+    long = (client, estimating.known(client, [request("word " * 9000), request("short")], peek))
+    short = (client, estimating.known(client, [request("short")], peek))
+    for loads in ([long], [short, long]):
+        found = estimating.bill(loads)
+        assert found is not None
+        assert [entry["context"] for entry in found["too long"]] == [8192]
+    assert "too long" not in (estimating.bill([short]) or {})
 
 
 def test_bounds_of_several_clients_are_added_and_what_is_unknown_stays_unknown() -> None:
     one, other = Load(5, 1_000_000, 500_000), Load(1, 1_000_000, None)
-    assert estimating.estimate_bound([(Priced(), one)], fewer=True) == {
+    assert estimating.bill([(Priced(), replace(one, fewer=True))], bound=True) == {
         "calls": 5, "cached": 0, "prompt tokens": 1_000_000, "completion tokens": 500_000, "usd": 2.0, "bound": True,
         "fewer": True,
     }  # fmt: skip
-    assert estimating.estimate_bound([(Priced(), one), (Priced(), other)], fewer=False) == {
+    assert estimating.bill([(Priced(), one), (Priced(), other)], bound=True) == {
         "calls": 6, "cached": 0, "prompt tokens": 2_000_000, "completion tokens": None, "usd": None, "bound": True,
     }  # fmt: skip
-    assert estimating.estimate_bound([], fewer=True) is None
+    assert estimating.bill([], bound=True) is None
 
 
 def test_an_unfinished_pass_counts_its_most_expensive_prompts_whichever_come() -> None:
     loads = [Load(calls, 10 * (9 - calls), calls) for calls in (1, 5, 3, 0)]
     # two passes of three prompts, then two more
     found = estimating.of_passes(loads, drawn=8, per_pass=3)
-    assert found == Load(2 * 9 + 8, 2 * (90 + 80 + 60) + 170, 2 * 9 + 8)
+    assert found == Load(2 * 9 + 8, 2 * (90 + 80 + 60) + 170, 2 * 9 + 8, fewer=True)
     worst = max(
         2 * sum(load.calls for load in whole) + sum(load.calls for load in whole[:2])
         for whole in itertools.permutations(loads, 3)
@@ -104,7 +103,10 @@ def test_an_unfinished_pass_counts_its_most_expensive_prompts_whichever_come() -
 
 @pytest.mark.parametrize(
     ("problem", "section"),
-    [(NotYet("sample"), {"after": "sample"}), (DataError("no column\nrow: 1"), {"calls": {"unknown": "no column"}})],
+    [
+        (NotYet("sample"), {"calls": {"after": "sample"}}),
+        (DataError("no column\nrow: 1"), {"calls": {"unknown": "no column"}}),
+    ],
 )
 def test_what_cannot_be_known_is_reported_in_one_way(problem: Exception, section: dict) -> None:
     def compute() -> dict:

@@ -223,9 +223,8 @@ def test_iterations_beside_epochs_are_not_passed_over_in_silence(recipe: Path) -
         assert ("train.epochs: ignored, because train.iterations is set" in said) == warned
 
 
-def test_calls_that_are_known_later_are_named_in_the_sum(recipe: Path) -> None:
-    plan = pipeline.plan(load(recipe, [judged(recipe)]), recipe.parent / "runs")
+def test_calls_that_are_known_later_are_named_in_the_sum() -> None:
     counted = {"calls": 700, "prompt tokens": 1, "completion tokens": 1, "usd": 0.0, "cached": 0}
-    (line,) = checking._together(plan, {"sft": {"calls": counted}, "policy": {"after": "sft"}})
-    assert line == "calls: at most 700 to make, no charge, and those of 1 stage whose number is not known"
-    assert checking._together(plan, {"sft": {"after": "policy"}, "policy": {"calls": counted}}) == []
+    line = checking.calls_together([{"calls": counted}, {"calls": {"after": "sft"}}, {"after": "sft"}])
+    assert line == "together: calls: at most 700 to make, no charge, and those of 1 stage whose number is not known"
+    assert checking.calls_together([{"after": "policy"}]) == ""

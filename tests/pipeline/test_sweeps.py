@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from patience import HUNG
-from pipeline_helpers import FAKES, fake_recipe, fakes, fgrl, start
+from pipeline_helpers import FAKES, fgrl, start
 from searches import searched, sweep_of
 
-from fgrl.experiments.pipeline import plan
-from fgrl.experiments.pipeline.sweep_points import Cost, shares
+from fgrl.experiments.pipeline.sweep_points import shares
 from fgrl.experiments.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping, Search
 from fgrl.experiments.recipe.sweeps import EarlyTermination, Parameter
 from fgrl.runs.results.sweep_records import PointRecord, SweepRecord, read_sweep_record
-from fgrl.types import Ref
 
 RECIPE = f"""
 about: "A recipe of fakes."
@@ -417,12 +415,3 @@ def test_another_process_that_runs_the_sweep_is_named(tmp_path: Path) -> None:
         refused = fgrl("sweep", file, cwd=tmp_path)
     assert refused.returncode == 2
     assert "another process runs this sweep" in refused.stderr
-
-
-def test_a_stage_of_several_points_costs_once(tmp_path: Path) -> None:
-    with fakes() as stages:
-        recipe = fake_recipe(tmp_path, first=stages.Counting(), second=stages.Counting(steps=2, source=Ref("first")))
-        planned = plan(recipe, tmp_path / "runs")
-        spent = Cost(None)
-        assert [spent.add(planned), spent.add(planned)] == [["first", "second"], []]
-    assert spent.as_json()["stages"] == 2

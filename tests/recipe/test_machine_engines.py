@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,19 +140,11 @@ def test_a_plan_says_who_sits_where(recipe: Path, tmp_path: Path, tiny_model_dir
     found = estimates(recipe, tmp_path, lora, engine)
     assert "kv_cache" not in found["memory"], "the responses are not drawn on the devices of the trainer"
     place = found["engine"]
-    assert (place["trainer"], place["servers"], place["devices each"], place["devices"]) == (1, 2, 2, [4, 5, 6, 7])
-    assert (place["bytes"], place["weights"]) == (2 * whole, whole)
+    assert (place["devices"], place["named"], place["shared"]) == (4, [4, 5, 6, 7], [])
+    assert place["weights"] == (2 * whole + 4 * own) / 2
     head = config["hidden_size"] // config["num_attention_heads"]
     of_a_token = 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * head * 2
     assert place["kv_cache"] == 6 * (48 + 10) * of_a_token / 2, "half of 12 responses on two devices"
-    by_adapter = estimates(recipe, tmp_path, lora, engine.replace("copies: 2,", "copies: 2, transfer: adapter,"))[
-        "engine"
-    ]
-    assert by_adapter["bytes"] == 4 * own
-    full = estimates(
-        recipe, tmp_path, "stages.policy.model.lora=null", engine.replace("copies: 2,", "copies: 2, transfer: adapter,")
-    )
-    assert full["engine"]["bytes"] == 2 * whole, "without an adapter all weights go there"
 
 
 def test_the_command_shows_it_and_warns_of_shared_devices(recipe: Path, tmp_path: Path) -> None:
@@ -162,9 +155,7 @@ def test_the_command_shows_it_and_warns_of_shared_devices(recipe: Path, tmp_path
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0, shown.output
     (line,) = [line for line in shown.output.splitlines() if "policy: engine:" in line]
-    assert "trainer on 2 devices, 2 servers on 1 device each (1, 2); on each of these: weights" in line
-    assert "for all responses at once, at most 40% of its memory; " in line
-    assert "to each server after every iteration (transfer: files)" in line
+    assert re.search(r"engine: weights .*, KV cache .* for all responses at once on each of 2 devices \(1, 2\)$", line)
     for way, warns in (("memory: 0.4", False), ("rest: true", False), ("copies: 2", True)):
         file.write_text(f"train: {{accelerator: gpu, devices: 2}}\nengine: {{devices: [1, 2], {way}}}\n")
         shown = CliRunner().invoke(app, arguments)

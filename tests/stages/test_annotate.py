@@ -84,7 +84,9 @@ def test_the_plan_of_a_local_judge_is_what_the_ledger_says_then(tmp_path, tiny_m
     before = planned(recipe)
     assert before["verdicts"]["estimate"] == {"calls": {"at most": 6 * 3 * 2, "after": "candidates"}}
     assert "estimate" not in before["pairs"]
-    assert "verdicts: calls: at most 36; " in call("plan", recipe, "--runs", tmp_path / "runs")
+    assert "verdicts: calls: at most 36, their tokens and price unknown: candidates has to run first" in call(
+        "plan", recipe, "--runs", tmp_path / "runs"
+    )
     limited = planned(recipe, "--limit", 2)["verdicts"]["estimate"]["calls"]
     assert limited == {"at most": 2 * 3 * 2, "after": "candidates"}
 

@@ -19,8 +19,6 @@ from fgrl.commands.checking import count, estimate_lines, size
 from fgrl.components.algorithms.dpo import DPO
 from fgrl.experiments import pipeline, recipe
 from fgrl.experiments.pipeline.estimating import Peek
-from fgrl.experiments.stages import sizes
-from fgrl.kinds import PolicyWork
 from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.models import ActorCritic, load
 from fgrl.training import memory
@@ -293,19 +291,4 @@ def test_numbers_for_the_eyes() -> None:
         "parameters: actor 1.5K (20 trainable), reference actor without its adapter",
         "memory: actor 3.0 KiB (weights 2.0 KiB, gradients 1.0 KiB), KV cache 512 bytes, "
         "at most about 4.0 KiB on each device",
-    ]
-
-
-def test_further_passes_are_reported_as_bounds() -> None:
-    work = PolicyWork(continuations=96, generated_tokens=4_608, forward_tokens=12_288, backward_tokens=6_144)
-    assert estimate_lines(sizes.policy_work(work, "iteration", 16)) == [
-        "further passes: at most 96 continuations of 4,608 tokens together, 12,288 tokens in passes, 6,144 of them with a "
-        "gradient per iteration, 16 times"
-    ]
-    assert estimate_lines(sizes.policy_work(PolicyWork(forward_tokens=10), "prompt")) == [
-        "further passes: at most 10 tokens in passes per prompt"
-    ]
-    assert sizes.policy_work(PolicyWork(), "prompt") == {}
-    assert estimate_lines(sizes.policy_work(None, "prompt")) == [
-        "further passes: unknown (a component that needs the policy has no `policy_work`)"
     ]

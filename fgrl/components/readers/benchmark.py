@@ -22,7 +22,6 @@ from fgrl.data.hub import download
 from fgrl.data.row import Row, preview
 from fgrl.data.row_reader import CountedReader
 from fgrl.data.text_file import read_json_rows
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.types import Message, Response, Sample
 
@@ -56,11 +55,6 @@ class Benchmark(CountedReader):
 
     def identity(self) -> dict[str, Any]:
         return {} if self.hub is None else {"revision": self.revision}
-
-    def expects(self, peek: Peek) -> Expected | None:
-        if self.path is None or self.expect_rows is not None:
-            return super().expects(peek)
-        return Expected(len(read_json_rows([self.path]))).after(self.skip, self.limit)
 
     def read(self) -> Iterator[Sample]:
         """Raise `DataError` for a file that is not there, has another number of rows, or is of another format."""

@@ -12,7 +12,7 @@ from fgrl.data.sliced_reader import SlicedReader
 from fgrl.feedback.critic import PLACEHOLDERS, REQUIRED, shown
 from fgrl.feedback.critiques import CritiqueFormat, write_critique
 from fgrl.feedback.templates import Prompt, read_prompt
-from fgrl.kinds import Expected, Peek, Reader
+from fgrl.kinds import Reader
 from fgrl.registry import File, register
 from fgrl.types import Annotation, Message, Response, Sample
 
@@ -34,9 +34,6 @@ class Critiques(SlicedReader):
     """The JSON object that the critic learns to write."""
     by: str | None = None
     """Only annotations by this person or model; null takes all."""
-
-    def expects(self, peek: Peek) -> Expected | None:
-        return None if self.limit is None else Expected(self.limit, 1)
 
     def read(self) -> Iterator[Sample]:
         """Return the examples. Raises `DataError` where there is none, and for an annotation that the format cannot

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from fgrl.data.formats.columns import Format
 from fgrl.data.formats.converter import Converter
 from fgrl.data.formats.table_reader import TableReader
 from fgrl.data.hub import Hub
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
 from fgrl.types import Pair, Sample
 
@@ -25,10 +23,6 @@ class HuggingFace(Hub, TableReader):
 
     format: Format
     """What the columns hold: preference pairs, prompts alone, or prompts with a response."""
-
-    def expects(self, peek: Peek) -> Expected | None:
-        expected = super().expects(peek)
-        return expected and replace(expected, responses={"preference": 2, "sft": 1}.get(self.format))
 
     def read(self) -> Iterator[Sample]:
         return self.converted(self.format, Converter.sample)

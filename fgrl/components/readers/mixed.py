@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from fgrl.base.errors import DataError
 from fgrl.data.sliced_reader import SlicedReader
 from fgrl.data.system_prompt import SystemPrompt
-from fgrl.kinds import Expected, Peek, Reader, stated
+from fgrl.kinds import Reader
 from fgrl.registry import alternatives, register
 from fgrl.types import Pair, Sample
 
@@ -68,16 +68,6 @@ class Mixed(SlicedReader, SystemPrompt):
             if name not in self.weights:
                 raise ValueError(f'weights: "{name}" has none; leave the reader out under `of`, or give it a weight')
         return self
-
-    def expects(self, peek: Peek) -> Expected | None:
-        each = {name: stated(reader, "expects", peek) for name, reader in self.of.items()}
-        known = {name: expected for name, expected in each.items() if expected is not None}
-        if len(known) < len(each):
-            return super().expects(peek)
-        responses = {expected.responses for expected in known.values()}
-        counts = {name: expected.samples for name, expected in known.items()}
-        total = len(self._order(counts)) if all(counts.values()) else 0
-        return Expected(total, responses.pop() if len(responses) == 1 else None).after(self.skip, self.limit)
 
     def read(self) -> Iterator[Sample]:
         return self._mixed({name: list(reader.read()) for name, reader in self.of.items()})

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fgrl.base.errors import DataError
 from fgrl.data.sliced_reader import SlicedReader
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import register
 from fgrl.types import Pair, Ref, Sample, Samples
 
@@ -25,11 +24,6 @@ class Versus(SlicedReader):
     """The stage whose answers are preferred."""
     worse: Ref[Samples]
     """The stage whose answers are not."""
-
-    def expects(self, peek: Peek) -> Expected | None:
-        sides = [peek.expects(self.better), peek.expects(self.worse)]
-        known = [side.samples for side in sides if side is not None]
-        return Expected(min(known)).after(self.skip, self.limit) if known else None
 
     def read(self) -> Iterator[Sample]:
         raise DataError(

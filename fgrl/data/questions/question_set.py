@@ -22,7 +22,6 @@ from fgrl.data.row import BadRow, LeftOut, Row, as_id, cell, has
 from fgrl.data.row_reader import Omissions
 from fgrl.feedback.rules.refusals import answers_among
 from fgrl.feedback.templates import Prompt, read_prompt
-from fgrl.kinds import Expected, Peek
 from fgrl.registry import File
 from fgrl.types import Message, Response, Sample
 
@@ -102,12 +101,6 @@ class QuestionSet(ShowsPassages):
         """Return the item of a row. Raises `LeftOut` when it can have no reference and `BadRow` when it does not
         fit.
         """
-
-    def expects(self, peek: Peek) -> Expected | None:
-        """Local files are read and counted; of data on the hub it is `limit` or `expect_rows`, where the recipe sets
-        them.
-        """
-        return Expected(sum(1 for _ in self.read())) if self.files else super().expects(peek)
 
     def read(self) -> Iterator[Sample]:
         prompt = self._read_prompt()

@@ -8,9 +8,11 @@ here is left to the judge too (`without_checker`), counted by its id and reporte
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import PrivateAttr
@@ -77,9 +79,9 @@ class RubricSet(JsonHub):
 
     def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
         """Of what was read last; `{"unknown": why}` when it cannot be read."""
-        if peek is not None:
+        if peek is not None and (self.files or Path(self.path).is_dir()):
             try:
-                self.expects(peek)
+                deque(self.read(), maxlen=0)
             except DataError as problem:
                 return {"unknown": str(problem).split("\n")[0]}
         return {} if self._tally is None else self._tally.numbers()

@@ -6,17 +6,15 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from fgrl.base import native
 from fgrl.base.errors import UsageError
 from fgrl.base.sanitizing import hide_in
 from fgrl.experiments import recipe as recipes
-from fgrl.experiments.pipeline.estimating import estimates
 from fgrl.experiments.pipeline.planning import Plan, SweptPoint, plan
 from fgrl.experiments.recipe import Recipe
 from fgrl.experiments.recipe.files import OTHER_RECIPE, OTHER_ROW
@@ -26,7 +24,6 @@ from fgrl.measuring.number_names import of_model
 from fgrl.registry import Problems, unknown
 from fgrl.runs.results.sweep_records import SWEEPS, PointRecord
 
-TOKENS = ("prompt tokens", "completion tokens")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 DEVICES = "CUDA_VISIBLE_DEVICES"
 
@@ -153,31 +150,3 @@ def shares(devices: Sequence[str], jobs: int) -> list[str | None]:
         return [devices[place % len(devices)] for place in range(jobs)]
     each = len(devices) // jobs
     return [",".join(devices[place * each : (place + 1) * each]) for place in range(jobs)]
-
-
-@dataclass
-class Cost:
-    """What the missing stages of all points ask of language models: each stage counts once."""
-
-    limit: int | None
-    seen: set[str] = field(default_factory=set)
-    total: dict[str, float] = field(default_factory=lambda: {"calls": 0, **dict.fromkeys(TOKENS, 0), "usd": 0.0})
-    unknown: list[str] = field(default_factory=list)
-
-    def add(self, planned: Plan) -> list[str]:
-        """Return the stages that this point is the first to need."""
-        new = {stage.name: stage.key for stage in planned.stages if not stage.cached and stage.key not in self.seen}
-        self.seen |= set(new.values())
-        for name, estimate in estimates(planned, self.limit).items() if new else ():
-            calls = estimate.get("calls")
-            if name not in new or not isinstance(calls, Mapping):
-                continue
-            for what in self.total:
-                if (value := calls.get(what)) is not None:
-                    self.total[what] += value
-                elif what not in TOKENS:
-                    self.unknown.append(f"{name} ({new[name]})")
-        return list(new)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"stages": len(self.seen), **self.total, "unknown": list(dict.fromkeys(self.unknown))}

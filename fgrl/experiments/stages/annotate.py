@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fgrl.base.errors import DataError
 from fgrl.feedback.llm import estimating
-from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, stated
+from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, expected, stated
 from fgrl.registry import Unkeyed, register
 from fgrl.types import Sample, Samples, write_jsonl
 
@@ -78,8 +78,8 @@ class AnnotateStage(Stage):
 
     def _given(self, peek: Peek) -> Expected | None:
         """Return an upper bound on what the annotator will get."""
-        expected = stated(self.data, "expects", peek)
-        return None if expected is None else expected.after(0, peek.limit)
+        given = expected(self.data, peek)
+        return None if given is None else given.after(0, peek.limit)
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         """Return the "calls" to a language model: exact where the data is there, else at most how many."""
@@ -87,17 +87,13 @@ class AnnotateStage(Stage):
         if client is None:
             return {}
 
-        def exactly() -> dict[str, Any]:
+        def exactly() -> dict[str, Any] | None:
             self.data.setup(peek)
             client.look(peek)
             samples = list(islice(self.data.read(), peek.limit))
-            return estimating.estimate(client, self.annotator.asks(samples), peek)
+            return estimating.bill([(client, estimating.known(client, self.annotator.asks(samples), peek))])
 
-        calls = estimating.section(exactly)
-        unread = calls if "after" in calls else calls["calls"] if "unknown" in calls.get("calls", {}) else None
-        expected = None if unread is None else self._given(peek)
-        most = None if expected is None else stated(self.annotator, "asks_at_most", expected)
-        if most is None:
-            return calls
-        number = most if isinstance(most, int) else sum(ask.calls for ask in most)
-        return {"calls": {"at most": number, **(unread or {})}}
+        calls = estimating.section(exactly)["calls"]
+        given = None if "calls" in calls else self._given(peek)
+        most = None if given is None else stated(self.annotator, "asks_at_most", given)
+        return {"calls": calls if most is None else {"at most": most, **calls}}

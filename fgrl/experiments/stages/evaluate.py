@@ -14,7 +14,7 @@ from fgrl.base import lazy
 from fgrl.base.errors import DataError
 from fgrl.base.files import write_json
 from fgrl.experiments.stages import names
-from fgrl.kinds import DrawnShape, Metric, Peek, Reader, Reward, Run, Stage, check_scorer, policy_work
+from fgrl.kinds import Metric, Peek, Reader, Reward, Run, Stage, check_scorer
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.measuring import answer_files, comparison, given
 from fgrl.measuring.answer import Answer, read_answers, write_answers
@@ -140,17 +140,9 @@ class EvaluateStage(Stage, HeldOut):
         roles += sizes.of_metrics(self.every_metric())
         return (
             sizes.drawing(self.models, self.sampling, self.engine, peek, roles)
-            | self._policy_work()
             | self._calls(peek)
             | overlaps.in_plan(self.models, self.prompts, peek)
         )
-
-    def _policy_work(self) -> dict[str, Any]:
-        """Return what the rewards ask of each model for the answers to one prompt."""
-        if self.sampling is None:
-            return {}
-        drawn = DrawnShape(self.per_prompt, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
-        return sizes.policy_work(policy_work(self.rewards.values(), drawn), "prompt and model")
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """Return the number of questions, in a plan: exact where all answers are given, else an upper bound."""
@@ -169,19 +161,19 @@ class EvaluateStage(Stage, HeldOut):
                 for asker, models in askers
                 for load in estimating.at_most(asker, self.to_draw(models, self.sampling, peek), peek)
             ]
-            return estimating.estimate_bound(loads, fewer=any(load.fewer for _client, load in loads))
+            return estimating.bill(loads, bound=True)
 
         return estimating.section(compute)
 
-    def _exact_calls(self, peek: Peek) -> dict[str, Any]:
+    def _exact_calls(self, peek: Peek) -> dict[str, Any] | None:
         """All answers are given: the very questions of the metrics."""
         for reader in (self.prompts, *self.given.values()):
             reader.setup(peek)
         prompts, cut = self.asked(peek.limit), peek.limit is not None
         answers = {name: given.answers(name, reader.read(), prompts, cut=cut) for name, reader in self.given.items()}
-        return estimating.together(
+        return estimating.bill(
             [
-                estimating.estimate(client, metric.asks(answers, baseline=self.baseline), peek)
+                (client, estimating.known(client, metric.asks(answers, baseline=self.baseline), peek))
                 for metric in self.metrics
                 if (client := metric.asked_client()) is not None
             ]

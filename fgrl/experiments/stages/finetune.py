@@ -148,7 +148,7 @@ class FinetuneStage(TrainingStage):
                 else:
                     rows = expected.samples
                 steps = -(-rows // self.train.batch_size) * self.train.epochs
-            return estimating.estimate_bound(evaluation.loads(steps, peek), fewer=True)
+            return estimating.bill(evaluation.loads(steps, peek), bound=True)
 
         return estimating.section(compute)
 

@@ -139,13 +139,14 @@ class GradeStage(Stage):
         if judge is None:
             return {}
 
-        def exactly() -> dict[str, Any]:
+        def exactly() -> dict[str, Any] | None:
             for part in (self.left, *self.right.values()):
                 (part.data if isinstance(part, SpanSet) else part).setup(peek)
             left, right, _counts = self._read(peek.limit)
             labels = self._labels([left, *right.values()])
             questions = judge.questions(self._contests(left, right), labels, seed=0)
-            return estimating.estimate(judge.client, [question.request for question in questions], peek)
+            requests = [question.request for question in questions]
+            return estimating.bill([(judge.client, estimating.known(judge.client, requests, peek))])
 
         return estimating.section(exactly)
 

@@ -17,7 +17,6 @@ from fgrl.experiments.stages.training import TrainingStage
 from fgrl.kinds import (
     REFERENCE_OUTPUTS,
     AuxiliarySettings,
-    DrawnShape,
     Engine,
     MadeModel,
     OnlineAlgorithm,
@@ -31,7 +30,6 @@ from fgrl.kinds import (
     check_scorer,
     default_engine,
     note_step,
-    policy_work,
     scorers,
 )
 from fgrl.kinds.auxiliary import Declared
@@ -270,22 +268,7 @@ class RLStage(TrainingStage):
             copies=rollout.engine.copies_weights(), notes=notes,
         )  # fmt: skip
         engine = sizes.of_engine(rollout.engine, self.model, rollout.sampling, rollout.batch_size, train, peek)
-        return (
-            memory.estimate(workload, peek)
-            | engine
-            | self._policy_work(peek)
-            | self._calls(peek)
-            | overlaps.in_training(self, peek)
-        )
-
-    def _policy_work(self, peek: Peek) -> dict[str, Any]:
-        """Return what reward and algorithm ask of the policy in an iteration, and in how many iterations where that is
-        fixed.
-        """
-        at_once, train = self._prompts_at_once(peek.limit)
-        sampling = self.rollout.sampling
-        drawn = DrawnShape(at_once * self.rollout.per_prompt, sampling.max_prompt_tokens, sampling.max_new_tokens)
-        return sizes.policy_work(policy_work([self.reward, self.algorithm], drawn), "iteration", train.iterations)
+        return memory.estimate(workload, peek) | engine | self._calls(peek) | overlaps.in_training(self, peek)
 
     def total_steps(self) -> int | None:
         return self.train.iterations
@@ -314,7 +297,7 @@ class RLStage(TrainingStage):
                     return None
                 loads = [load for ((_client, load),) in bounds]
                 asked.append((client, estimating.of_passes(loads, iterations * at_once, per_pass)))
-            return estimating.estimate_bound(asked, fewer=True)
+            return estimating.bill(asked, bound=True)
 
         return estimating.section(compute)
 

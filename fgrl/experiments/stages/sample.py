@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fgrl.base import lazy
 from fgrl.experiments.stages import sizes
-from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine, stated
+from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine, expected
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.registry import Key, register
 from fgrl.types import DrawnResponse, Sample, Samples, read_jsonl, write_jsonl
@@ -43,7 +43,7 @@ class SampleStage(Stage):
         return sizes.drawing({"model": self.model}, self.sampling, self.engine, peek)
 
     def expects(self, peek: Peek) -> Expected | None:
-        prompts = stated(self.prompts, "expects", peek)
+        prompts = expected(self.prompts, peek)
         known = [count for count in (prompts.samples if prompts else None, peek.limit) if count is not None]
         return Expected(min(known), self.per_prompt) if known else None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fgrl.base.errors import NotYet
-from fgrl.kinds import AuxiliarySettings, Engine, Metric, Peek, PolicyWork
+from fgrl.kinds import AuxiliarySettings, Engine, Metric, Peek
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.measuring.comparison import Compared
 from fgrl.models.shapes import Unknown
@@ -32,50 +32,28 @@ def trained(train: TrainSettings, tokens: int, each: int = 1, *, unit_by_unit: b
 def of_engine(
     engine: Engine, model: ModelSpec, sampling: Sampling, responses: int, train: TrainSettings, peek: Peek
 ) -> dict[str, Any]:
-    """Return a part of a plan: where an engine computes that is not in the process of the trainer, what it needs on each of
-    its devices, and what goes there after each update; {} for any other. responses: of one rollout.
+    """Return a part of a plan: where an engine computes that is not in the process of the trainer, and what it needs on
+    each of its devices; {} for any other. responses: of one rollout.
     """
     place = engine.elsewhere()
     if place is None:
         return {}
-    trainer = range(train.world)
+    shared = [device for device in place.devices or () if device < train.world and train.accelerator != "cpu"]
     estimated: dict[str, Any] = {
-        "trainer": train.world,
-        "servers": place.copies,
-        "devices each": place.devices_each,
-        "devices": None if place.devices is None else list(place.devices),
-        "shared": [device for device in place.devices or () if device in trainer and train.accelerator != "cpu"],
-        "share": place.memory,
-        "rests": place.rests,
-        "transfer": place.transfer,
+        "devices": place.copies * place.devices_each,
+        "named": list(place.devices or ()),
+        "shared": [] if place.rests or place.memory is not None else shared,
     }
     try:
         actor = loaded(Role("actor", model, "lm", trained=True), peek)
     except (Unknown, NotYet) as reason:
         return {"engine": estimated | {"unknown": str(reason)}}
     width = BYTES.get(place.dtype or "", BYTES[actor.dtype])
-    whole, adapter = (actor.parameters - actor.own) * width, actor.own * BYTES["float32"]
-    sends_adapter = place.sends == "adapter" and model.lora is not None
+    weights = (actor.parameters - actor.own) * width + actor.own * BYTES["float32"]
     rows = PassShape(-(-responses // place.copies), sampling.max_prompt_tokens + sampling.max_new_tokens)
-    return {
-        "engine": estimated
-        | {
-            "weights": round((whole + sends_adapter * adapter) / place.devices_each),
-            "kv_cache": round(keys_and_values(actor, rows, width) / place.devices_each),
-            "bytes": adapter if sends_adapter else whole,
-        }
-    }
-
-
-def policy_work(work: PolicyWork | None, per: str, times: int | None = None) -> dict[str, Any]:
-    """Return a part of a plan: what components ask of the policy `per` iteration or prompt, of which there are `times`;
-    {} for nothing.
-    """
-    if work == PolicyWork():
-        return {}
-    if work is None:
-        return {"further passes": {"unknown": "a component that needs the policy has no `policy_work`"}}
-    return {"further passes": {"each": vars(work), "per": per, "times": times}}
+    cache = keys_and_values(actor, rows, width)
+    each = {"weights": round(weights / place.devices_each), "kv_cache": round(cache / place.devices_each)}
+    return {"engine": estimated | each}
 
 
 def scorers(name: str, component: Settings) -> Iterator[Role]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fgrl.base.errors import DataError, NotYet, Unavailable
@@ -31,44 +31,67 @@ class Load:
     """Tokens of the longest prompt with its longest answer, as far as that is limited."""
     fewer: bool = False
     """There may be fewer calls (`AtMost.fewer`)."""
+    cached: int = 0
+    """Further requests that are answered already."""
 
 
 def section(compute: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
     """Return a part of `Stage.estimate`: what `compute` gives, under "calls"; nothing for None.
 
-    Where it cannot be known yet, "after" names the stage that has to run first; where the data cannot be read, "calls"
-    has the reason under "unknown".
+    Where it cannot be known yet, there is the stage that has to run first ("after"), and where the data cannot be read
+    the reason ("unknown").
     """
     try:
         calls = compute()
         return {} if calls is None else {"calls": calls}
     except NotYet as upstream:
-        return {"after": str(upstream)}
+        return {"calls": {"after": str(upstream)}}
     except (DataError, Unavailable) as problem:
         return {"calls": {"unknown": str(problem).split("\n")[0]}}
 
 
-def together(estimates: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sum of several, number by number; what is unknown in one of them (None) is unknown."""
-    total = {name: _sum(estimate[name] for estimate in estimates) for name in estimates[0] if name != TOO_LONG}
-    too_long = {entry["model"]: entry for estimate in estimates for entry in estimate.get(TOO_LONG, ())}
-    return total | ({TOO_LONG: list(too_long.values())} if too_long else {})
+def bill(loads: Sequence[tuple[Client, Load]], *, bound: bool = False) -> dict[str, Any] | None:
+    """Return the sum over clients: `calls` to make, `cached` answers that exist already, `prompt tokens` of the calls,
+    `completion tokens` that they can come to at most, `usd` at most (None: unknown, as above), and `too long` where a
+    call may exceed the context length of its model; None when nobody is asked. Retries are not foreseen.
+
+    bound: tokens are a bound, and calls too where there may be `fewer`.
+    """
+    if not loads:
+        return None
+    total: dict[str, Any] = {
+        "calls": sum(load.calls for _client, load in loads),
+        "cached": sum(load.cached for _client, load in loads),
+        "prompt tokens": sum(load.prompt for _client, load in loads),
+        "completion tokens": _sum(load.completion for _client, load in loads),
+        "usd": _sum(_price(client, load) for client, load in loads),
+    }
+    too_long = {
+        model["model"]: model | {"context": context, "tokens": load.longest}
+        for client, load in loads
+        if isinstance(client, Cached) and (context := client.context_length()) is not None and load.longest > context
+        for model in [{"model": client.identity()["model"]}]
+    }
+    total |= {TOO_LONG: list(too_long.values())} if too_long else {}
+    total |= {"bound": True} if bound else {}
+    return total | ({"fewer": True} if any(load.fewer for _client, load in loads) else {})
+
+
+def _price(client: Client, load: Load) -> float | None:
+    price = client.price()
+    if price is None or load.completion is None:
+        return None
+    return (load.prompt * price[0] + load.completion * price[1]) / MILLION
 
 
 # -- requests that are known -------------------------------------------------------------------------------------------
 
 
-def estimate(client: Client, requests: Sequence[Request], peek: Peek) -> dict[str, Any]:
-    """Return `calls` to make, `cached` answers that exist already, `prompt tokens` of the calls, `completion tokens`
-    that they can come to at most (None: no limit is set), `usd` at most (None: unknown), and `too long` where a call
-    may exceed the context length of its model. Retries are not foreseen.
-    """
+def known(client: Client, requests: Sequence[Request], peek: Peek) -> Load:
+    """Return what these requests come to."""
     client.look(peek)
     new, cached = open_requests(client, requests, peek)
-    limits = [longest_answer(client, request) for request in new]
-    prompts = [client.count_tokens(request) for request in new]
-    longest = max((prompt + (limit or 0) for prompt, limit in zip(prompts, limits, strict=True)), default=0)
-    return _bill(client, Load(len(new), sum(prompts), _sum(limits), longest), cached)
+    return replace(bound(client, [AtMost(request, 1, 0, fewer=False) for request in new]), cached=cached)
 
 
 def open_requests(client: Client, requests: Sequence[Request], peek: Peek) -> tuple[list[Request], int]:
@@ -108,7 +131,7 @@ def at_most(asker: Asker, expected: ToDraw, peek: Peek) -> list[tuple[Client, Lo
         return []
     client.look(peek)
     most = stated(asker, "asks_at_most", expected)
-    return [] if most is None or isinstance(most, int) else [(client, bound(client, most))]
+    return [] if most is None else [(client, bound(client, most))]
 
 
 def bound(client: Client, most: Sequence[AtMost]) -> Load:
@@ -143,33 +166,8 @@ def of_passes(loads: Sequence[Load], drawn: int, per_pass: int) -> Load:
         most(load.prompt for load in loads),
         completion,
         max(load.longest for load in loads),
+        fewer=True,
     )
-
-
-def estimate_bound(loads: Sequence[tuple[Client, Load]], *, fewer: bool) -> dict[str, Any] | None:
-    """Like `estimate`, over several clients, with tokens as a `bound`, and calls too where there may be `fewer`; None
-    when nobody is asked. Which answers are cached is not known.
-    """
-    if not loads:
-        return None
-    total = together([_bill(client, load, cached=0) for client, load in loads])
-    return {**total, "bound": True} | ({"fewer": True} if fewer else {})
-
-
-def _bill(client: Client, load: Load, cached: int) -> dict[str, Any]:
-    price, usd = client.price(), None
-    if price is not None and load.completion is not None:
-        usd = (load.prompt * price[0] + load.completion * price[1]) / MILLION
-    bill: dict[str, Any] = {
-        "calls": load.calls,
-        "cached": cached,
-        "prompt tokens": load.prompt,
-        "completion tokens": load.completion,
-        "usd": usd,
-    }
-    if isinstance(client, Cached) and (context := client.context_length()) is not None and load.longest > context:
-        bill[TOO_LONG] = [{"model": client.identity()["model"], "context": context, "tokens": load.longest}]
-    return bill
 
 
 def _sum(values: Iterable[Any]) -> Any:

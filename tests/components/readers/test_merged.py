@@ -11,7 +11,6 @@ import pytest
 from fgrl.base.errors import DataError
 from fgrl.components.readers.merged import Merged
 from fgrl.experiments.recipe import load
-from fgrl.kinds import Expected
 from fgrl.types import Ref, Response, Sample, write_jsonl
 
 
@@ -57,15 +56,6 @@ def test_one_id_for_two_prompts_or_twice_in_a_stage_is_refused(tmp_path: Path) -
         list(merged(tmp_path / "different", one=[sample("a", "x")], two=[sample("a", "y", prompt="!")]).read())
     with pytest.raises(DataError, match="two samples 'a'"):
         list(merged(tmp_path / "twice", one=[sample("a", "x")], two=[sample("a", "y"), sample("a", "z")]).read())
-
-
-def test_what_is_expected_before_the_stages_have_run() -> None:
-    reader = Merged(of={name: Ref(name) for name in ("one", "two")}, limit=5)
-    known = {"one": Expected(8, 1), "two": Expected(7, 4)}
-    assert reader.expects(SimpleNamespace(expects=lambda ref: known[ref.stage])) == Expected(5, 5)
-    known["two"] = Expected(7, None)
-    assert reader.expects(SimpleNamespace(expects=lambda ref: known[ref.stage])) == Expected(5, None)
-    assert reader.expects(SimpleNamespace(expects=lambda ref: None)) is None
 
 
 def test_the_stages_are_part_of_the_graph(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from fgrl.base.errors import DataError
 from fgrl.components.readers.ms_marco import MsMarco, MsMarcoColumns
 from fgrl.components.readers.tables import Questions
 from fgrl.data.questions.answered import QuestionColumns
-from fgrl.kinds import Expected, Reader
+from fgrl.kinds import Expected, Reader, expected
 from fgrl.registry import Context, Problems, build, dump
 from fgrl.types import Message
 
@@ -206,11 +206,11 @@ def test_a_row_that_does_not_fit_stops_or_is_counted(marco):
 
 def test_a_plan_counts_what_is_in_local_files(marco):
     rows = [row(n, ["No Answer Present."] if n % 2 else ["yes"]) for n in range(20)]
-    assert marco(*rows).expects(None) == Expected(10)
-    assert marco(*rows, skip=3, limit=20).expects(None) == Expected(7)
-    assert MsMarco(prompt=PLAIN).expects(None) is None
-    assert MsMarco(prompt=PLAIN, limit=5).expects(None) == Expected(5)
-    assert MsMarco(prompt=PLAIN, expect_rows=9, skip=2).expects(None) == Expected(7)
+    assert expected(marco(*rows), None) == Expected(10, 0)
+    assert expected(marco(*rows, skip=3, limit=20), None) == Expected(20)
+    assert expected(MsMarco(prompt=PLAIN), None) is None
+    assert expected(MsMarco(prompt=PLAIN, limit=5), None) == Expected(5)
+    assert expected(MsMarco(prompt=PLAIN, expect_rows=9, skip=2), None) == Expected(7)
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fgrl.components.readers.instructions import IFBench, IFEval, IFTrain, Instr
 from fgrl.components.readers.muldimif import MulDimIF
 from fgrl.components.readers.verinstruct import VerInstruct
 from fgrl.feedback.sandbox import CheckerSandbox
-from fgrl.kinds import Reader, Verifier
+from fgrl.kinds import Reader, Verifier, expected
 from fgrl.registry import build, dump
 from fgrl.types import Message
 
@@ -364,7 +364,7 @@ def test_hir_in_a_folder_is_read_as_it_stands(folder: Folder) -> None:
     folder.jsonl(HIR, name="HIR_trainv1")
     samples, _ = read(Hir(path=str(folder.path)))
     assert len(samples) == 4
-    assert Hir(path=str(folder.path), limit=2).expects(Listening()).samples == 2
+    assert expected(Hir(path=str(folder.path), limit=2), Listening()).samples == 2
 
 
 def test_hir_says_when_prompts_do_not_state_their_criteria(folder: Folder) -> None:

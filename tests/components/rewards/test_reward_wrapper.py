@@ -15,13 +15,10 @@ from scratch_registry import scratch
 from fgrl.experiments.recipe import load
 from fgrl.kinds import (
     Asker,
-    DrawnShape,
-    PolicyWork,
     Reward,
     RewardWrapper,
     Segmenter,
     note_step,
-    policy_work,
 )
 from fgrl.kinds.needs import Needing
 from fgrl.registry import Problems, Settings, register
@@ -139,23 +136,6 @@ def test_components_in_lists_mappings_and_blocks_are_set_up() -> None:
     outer = Containing(reward=Inner(), cut=cuts[0], cuts=[cuts[1]], by_name={"a": [cuts[2]]}, block=Block(cut=cuts[3]))
     outer.setup(None)  # type: ignore[arg-type]
     assert all(cut._ready for cut in cuts)
-
-
-def test_the_work_for_the_policy_is_stated_or_unknown() -> None:
-    class Stating(Outer):
-        def policy_work(self, drawn: DrawnShape) -> PolicyWork:
-            return PolicyWork(continuations=drawn.responses)
-
-    class Overriding(Plain):
-        def needs(self) -> frozenset[str]:
-            return frozenset({"policy"})
-
-    drawn, parts = DrawnShape(4, 9, 5), {"reward": Inner(), "cut": Cut()}
-    assert policy_work([Outer(**parts)], drawn) is None
-    assert policy_work([Overriding(**parts)], drawn) is None
-    assert policy_work([Plain(**parts)], drawn) == PolicyWork()
-    nested = Stating(reward=Stating(**parts), cut=Cut())
-    assert policy_work([nested], drawn) == PolicyWork(continuations=8)
 
 
 def test_a_recipe_sees_through_a_wrapper(tmp_path: Path, tiny_model_dir: Path) -> None:

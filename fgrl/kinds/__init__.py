@@ -24,7 +24,7 @@ from fgrl.kinds.planning import (
     stated,
 )
 from fgrl.kinds.needs import ANSWER_NEEDS, GIVEN_NEEDS, GRADED_NEEDS, REFERENCE_OUTPUTS, ROLLOUT_NEEDS, check_needs
-from fgrl.kinds.reader import Reader, expected
+from fgrl.kinds.reader import Reader
 from fgrl.kinds.verifier import Checked, Scope, Verifier
 from fgrl.kinds.client import Client
 from fgrl.kinds.asker import Asker

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from fgrl.base.errors import DataError
 from fgrl.feedback.llm import estimating
-from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, expected, stated
+from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, stated
+from fgrl.kinds.reader import expected
 from fgrl.registry import Unkeyed, register
 from fgrl.types import Sample, Samples, write_jsonl
 

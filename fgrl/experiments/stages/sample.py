@@ -10,7 +10,8 @@ from pydantic import Field
 
 from fgrl.base import lazy
 from fgrl.experiments.stages import sizes
-from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine, expected
+from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine
+from fgrl.kinds.reader import expected
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.registry import Key, register
 from fgrl.types import DrawnResponse, Sample, Samples, read_jsonl, write_jsonl

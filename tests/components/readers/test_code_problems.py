@@ -17,7 +17,8 @@ from fgrl.components.readers.mbpp import Mbpp
 from fgrl.components.verifiers.code_tests import CodeTests
 from fgrl.data.code.problems import ProblemSet
 from fgrl.feedback.sandbox import detect
-from fgrl.kinds import Verifier, expected
+from fgrl.kinds import Verifier
+from fgrl.kinds.reader import expected
 from fgrl.registry import build
 from fgrl.types import Sample
 

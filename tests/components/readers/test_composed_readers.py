@@ -18,7 +18,8 @@ from fgrl.components.readers.lines import Lines
 from fgrl.components.readers.mixed import Mixed
 from fgrl.components.readers.with_prompt import WithPrompt
 from fgrl.data.formats.columns import Columns
-from fgrl.kinds import Expected, expected
+from fgrl.kinds import Expected
+from fgrl.kinds.reader import expected
 from fgrl.types import Message, Pair, Sample, write_jsonl
 
 ANSWER = Path(__file__).resolve().parents[3] / "prompts" / "answer_from_document.txt"

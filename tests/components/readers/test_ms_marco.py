@@ -11,7 +11,8 @@ from fgrl.base.errors import DataError
 from fgrl.components.readers.ms_marco import MsMarco, MsMarcoColumns
 from fgrl.components.readers.tables import Questions
 from fgrl.data.questions.answered import QuestionColumns
-from fgrl.kinds import Expected, Reader, expected
+from fgrl.kinds import Expected, Reader
+from fgrl.kinds.reader import expected
 from fgrl.registry import Context, Problems, build, dump
 from fgrl.types import Message
 

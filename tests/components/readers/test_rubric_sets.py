@@ -17,7 +17,8 @@ from fgrl.components.readers.instructions import IFBench, IFEval, IFTrain, Instr
 from fgrl.components.readers.muldimif import MulDimIF
 from fgrl.components.readers.verinstruct import VerInstruct
 from fgrl.feedback.sandbox import CheckerSandbox
-from fgrl.kinds import Reader, Verifier, expected
+from fgrl.kinds import Reader, Verifier
+from fgrl.kinds.reader import expected
 from fgrl.registry import build, dump
 from fgrl.types import Message
 

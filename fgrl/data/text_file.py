@@ -173,15 +173,16 @@ def _finite(text: str) -> float:
     return number
 
 
-def first_rows(file: Path, count: int, most: int) -> list[Row]:
+def first_rows(file: Path, count: int, most: int, kind: str = "") -> list[Row]:
     """Return the first rows of a file of JSON lines, or of a CSV file of at most `most` bytes, without reading the rest
-    of the former and without `datasets`; [] for another file. Raises `DataError`.
+    of the former and without `datasets`; [] for another file. kind: "csv" for a CSV file of any name. Raises
+    `DataError`.
     """
     if file.suffix in (".jsonl", ".ndjson") and file.is_file():
         with file.open(encoding="utf-8-sig", errors="replace") as lines:
             numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
             return [parse_row(line, file, number) for number, line in itertools.islice(numbered, count)]
-    if file.suffix not in (".csv", ".tsv") or not file.is_file() or file.stat().st_size > most:
+    if not (kind == "csv" or file.suffix in (".csv", ".tsv")) or not file.is_file() or file.stat().st_size > most:
         return []
     sign = delimiter_of(file)
     check_csv(file, sign)

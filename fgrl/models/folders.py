@@ -30,22 +30,27 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the contents of the files of settings by name. Raises `DataError` for one that is no settings."""
-    found = {}
-    for name, kind in SETTINGS.items():
-        if (folder / name).is_file():
-            try:
-                found[name] = json.loads((folder / name).read_bytes())
-            except (ValueError, RecursionError) as error:
-                raise refusal(folder / name, f"it is not JSON ({str(error)[:200]})") from None
-            if not isinstance(found[name], kind):
-                raise refusal(folder / name, f"it holds {type(found[name]).__name__}, and {kind.__name__} is expected")
-    return found
+    return {name: _json(folder / name, kind) for name, kind in SETTINGS.items() if (folder / name).is_file()}
 
 
-def check_weights(folder: Path, names: str = "*.safetensors") -> None:
-    """Open a folder's safetensors files. Raises `DataError` where there is none, for pickles in their place, and for a
-    damaged one.
+def _json(file: Path, kind: type) -> Any:
+    try:
+        content = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise refusal(file, f"it is not JSON ({str(error)[:200]})") from None
+    if not isinstance(content, kind):
+        raise refusal(file, f"it holds {type(content).__name__}, and {kind.__name__} is expected")
+    return content
+
+
+def check_weights(folder: Path, names: str = "model*.safetensors") -> None:
+    """Open a folder's safetensors files. Raises `DataError` where there is none, for pickles in their place or in the
+    index of shards, and for a damaged one.
     """
+    if (index := folder / "model.safetensors.index.json").is_file():
+        shards = _json(index, dict).get("weight_map")
+        if not isinstance(shards, dict) or not all(str(shard).endswith(".safetensors") for shard in shards.values()):
+            raise refusal(index, "its weight_map has to name a safetensors file for each tensor")
     files = [file for file in sorted(folder.glob(names)) if file.is_file()]
     if not files and (pickles := [found.name for pattern in PICKLES for found in folder.glob(pattern)]):
         raise DataError(
@@ -53,7 +58,7 @@ def check_weights(folder: Path, names: str = "*.safetensors") -> None:
             "safetensors where you trust it (save_pretrained writes safetensors), or name a model that has them"
         )
     if not files:
-        raise DataError(f"model {folder}: it has no weights: no {names.replace('*', 'model')}; {AGAIN}")
+        raise DataError(f"model {folder}: it has no weights: no {names.replace('*', '')}; {AGAIN}")
     for file in files:
         try:
             with safetensors.safe_open(file, framework="pt"):

@@ -56,7 +56,10 @@ def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
     one that cannot be read, and for a model whose class transformers does not know, because it brings the class along
     as code (`auto_map` in its config). Where transformers knows the class, the weights load by it.
     """
-    with reading(name, "tokenizer.json" if "Token" in auto.__name__ else "config.json"):
+    file = {"AutoTokenizer": "tokenizer.json", "GenerationConfig": "generation_config.json"}.get(
+        auto.__name__, "config.json"
+    )
+    with reading(name, file):
         if Path(name).is_dir():
             folders.read_settings(Path(name))
         return auto.from_pretrained(name, trust_remote_code=False, **options)

@@ -138,6 +138,8 @@ def base_of(source: Source) -> Source:
     beside = Path(source.name) / (base.get("relative") or "nowhere")
     if base["local"] and not base.get("packaged") and beside.is_dir():
         return Source(str(beside.resolve()), local=True)
+    if not base["local"]:
+        return Source(base["name"], revision=base.get("revision"))
     return _named(base.get("packaged") or base["name"], base.get("revision"), of=source.name)
 
 

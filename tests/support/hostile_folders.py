@@ -166,16 +166,8 @@ def link(file: str, target: str) -> Change:
     return changed
 
 
-def pipe(file: str) -> Change:
-    return lambda folder: ((folder / file).unlink(missing_ok=True), os.mkfifo(folder / file))
-
-
 def directory(file: str) -> Change:
     return lambda folder: ((folder / file).unlink(missing_ok=True), (folder / file).mkdir())
-
-
-def moved(file: str, to: str) -> Change:
-    return lambda folder: (folder / file).rename(folder / to)
 
 
 class Trap:
@@ -201,6 +193,17 @@ def code(file: str) -> Change:
 
 def shards(change: Callable[[Any], Any]) -> Change:
     return as_json(INDEX, change)
+
+
+def pickled(file: str) -> Change:
+    """All tensors in one pickle without code, which the index of shards names."""
+
+    def changed(folder: Path) -> None:
+        parts = sorted(folder.glob("model-*.safetensors"))
+        torch.save({name: value for part in parts for name, value in load_file(part).items()}, folder / file)
+        shards(lambda index: index.update(weight_map=dict.fromkeys(index["weight_map"], file)))(folder)
+
+    return changed
 
 
 def in_index(**values: Any) -> Change:
@@ -269,13 +272,14 @@ CASES = [
     Case("index", "a shard is missing", without("model-00002-of-00002.safetensors"), "model-00002-of-00002", "sharded"),
     Case("index", "a shard is cut", cut("model-00002-of-00002.safetensors", 0.5), "model-00002-of-00002", "sharded"),
     Case("index", "a shard lacks a tensor", drop("norm", "model-00002-of-00002.safetensors"), "norm", "sharded"),
-    Case("index", "a shard that is a pickle", both(trap("shard.bin"), in_index(model__norm__weight="shard.bin")), REFUSED, "sharded"),
-    Case("index", "no JSON", text(INDEX, "{"), REFUSED, "sharded"),
-    Case("index", "a list", text(INDEX, "[]"), REFUSED, "sharded"),
-    Case("index", "no map", text(INDEX, "{}"), REFUSED, "sharded"),
+    Case("index", "a shard that is a pickle", both(trap("shard.bin"), in_index(model__norm__weight="shard.bin")), r"index\.json", "sharded"),
+    Case("index", "a first shard that is a harmless pickle", pickled("a.bin"), r"index\.json", "sharded"),
+    Case("index", "no JSON", text(INDEX, "{"), r"index\.json", "sharded"),
+    Case("index", "a list", text(INDEX, "[]"), r"index\.json", "sharded"),
+    Case("index", "no map", text(INDEX, "{}"), r"index\.json", "sharded"),
     Case("index", "an empty map", text(INDEX, '{"metadata": {}, "weight_map": {}}'), REFUSED, "sharded"),
     Case("index", "no metadata", shards(lambda index: index.pop("metadata") and None), REFUSED, "sharded"),
-    Case("index", "the map is a list", shards(lambda index: index.update(weight_map=["a"])), REFUSED, "sharded"),
+    Case("index", "the map is a list", shards(lambda index: index.update(weight_map=["a"])), r"index\.json", "sharded"),
     # -- pickles ----------------------------------------------------------------------------------------------------------
     Case("pickle", "in place of the weights", both(without(WEIGHTS), trap("pytorch_model.bin")), "safetensors"),
     Case("pickle", "with an index", both(without(WEIGHTS), trap("a.bin"), text(

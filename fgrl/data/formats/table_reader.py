@@ -29,7 +29,7 @@ class TableReader(RowReader, SystemPrompt):
         if self.in_local_files(most):
             return list(self.pairs()) if form == "preference" else list(self.read())
         where = (vars(self).get("files") or [vars(self)["path"]])[0]
-        rows = first_rows(Path(where), count, most)
+        rows = first_rows(Path(where), count, most, vars(self)["path"])
         if not rows:
             return []
         converter = Converter(where, form, self.columns, rows[0])

@@ -7,8 +7,12 @@ does it ask a language model, and what.
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from fgrl.data.row import BadRow
@@ -105,18 +109,53 @@ def asks_a_model(source: str | None) -> bool:
 
 def asked_of_model(source: str | None) -> str | None:
     """Return the constraint that a source hands to VerIF's `llm_score` or `llm_judge` as text, the third argument; None
-    without one. The source is parsed, and not run.
+    without one.
+
+    The source is cut into tokens and nothing else.
     """
+    tokens = []
     try:
-        calls = [node for node in ast.walk(ast.parse(source or "")) if isinstance(node, ast.Call)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        text = getattr(given[2], "value", None) if len(given) > 2 else None
-        if getattr(call.func, "id", "") in ("llm_score", "llm_judge") and isinstance(text, str) and text.strip():
-            return text.strip()
-    return None
+        for token in tokenize.generate_tokens(io.StringIO(source or "").readline):
+            tokens.append(token)
+    except (tokenize.TokenError, SyntaxError):
+        pass  # what came before the place that is no Python is enough, or there is nothing
+    calls: list[_Call | None] = []  # what is open: a call that asks, or None for any other bracket
+    texts: dict[int, str] = {}
+    for place, (before, token) in enumerate(pairwise(tokens)):
+        if token.string in ("(", "[", "{"):
+            asks = token.string == "(" and before.string in ("llm_score", "llm_judge")
+            calls.append(_Call(place) if asks else None)
+        elif token.string in (")", "]", "}"):
+            if calls and (call := calls.pop()):
+                texts[call.place] = call.text()
+        elif calls and (call := calls[-1]):
+            call.read(token)
+    texts |= {call.place: call.text() for call in calls if call}
+    return next((text for _, text in sorted(texts.items()) if text), None)
+
+
+@dataclass
+class _Call:
+    """A call that asks a language model, read token by token."""
+
+    place: int
+    argument: int = 0
+    parts: list[str] = field(default_factory=list)
+    readable: bool = True
+
+    def read(self, token: tokenize.TokenInfo) -> None:
+        self.argument += token.string == ","
+        if self.argument == 2 and token.type == tokenize.STRING:
+            try:
+                value = ast.literal_eval(token.string)  # one token that is a string's text: no code
+            except (ValueError, SyntaxError):
+                self.readable = False
+                return
+            self.parts.append(value if isinstance(value, str) else "")
+
+    def text(self) -> str:
+        """Return the third argument; "" unless it is text as it stands."""
+        return "".join(self.parts).strip() if self.readable else ""
 
 
 def in_words(checker: str, source: str | None) -> str:

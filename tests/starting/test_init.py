@@ -190,6 +190,12 @@ def test_rows_without_fitting_columns_are_refused_with_the_first_row(kind: Any, 
     assert f"  {next(iter(row))}" in str(refused.value), "the first row is shown"
 
 
+def test_a_list_of_mappings_is_not_taken_for_turns_from_somebody() -> None:
+    with pytest.raises(DataError, match="no columns for sft") as refused:
+        detect("sft", [{"messages": [{"role": "user", "content": "x"}]}] * 3, "rows.jsonl")
+    assert "from, value" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("kind", "row", "columns"),
     [
@@ -481,6 +487,10 @@ def test_inspect_shows_the_system_prompt(tmp_path: Path, tiny_model_dir: Path) -
         "über",
         "",
         "C:x",
+        "1e5",
+        "3e-7",
+        "0o17",
+        "two\nlines",
         [1, "a"],
     ],
 )

@@ -167,7 +167,8 @@ def _have(value: Any, keys: Mapping[str, type]) -> bool:
         isinstance(value, list)
         and bool(value)
         and all(
-            isinstance(one, dict) and all(isinstance(one.get(key), kind) for key, kind in keys.items()) for one in value
+            isinstance(one, dict) and all(key in one and isinstance(one[key], kind) for key, kind in keys.items())
+            for one in value
         )
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from fgrl.base import lazy
+from fgrl.registry.tree import scalar
 
 jinja2 = lazy.load("jinja2")
 
@@ -46,10 +47,15 @@ def _as_comment(lines: Sequence[str]) -> str:
 
 
 class _Flow(yaml.SafeDumper):  # type: ignore[misc]
-    """Writes texts so that a recipe takes them as they are: `${` would ask for another value."""
+    """Writes texts so that a recipe takes them as they are: `${` would ask for another value, and `1e5` is a number."""
 
 
-_Flow.add_representer(str, lambda dumper, text: dumper.represent_str(text.replace("${", "\\${")))
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if "\n" in text or not isinstance(scalar(text), str) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text.replace("${", "\\${"), style)
+
+
+_Flow.add_representer(str, _text)
 
 
 def flow(value: Any) -> str:

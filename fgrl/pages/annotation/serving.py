@@ -142,7 +142,9 @@ def listen(host: str, port: int) -> socket.socket:
     taken or the host is not this machine's.
     """
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        both = host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except (OSError, UnicodeError) as error:
         reason, code = getattr(error, "strerror", None) or error, getattr(error, "errno", None)
         if code == errno.EADDRINUSE:

@@ -60,6 +60,12 @@ def test_a_line_of_a_recipe_loses_what_nobody_has_seen_before(name: str) -> None
     ), line
 
 
+@pytest.mark.parametrize("value", ["none", "p(ss)word1"])
+def test_the_value_of_an_option_is_no_prose(value: str) -> None:
+    assert value[:4] not in hide(f"tool --password {value} --level 2")
+    assert hide(f"password: {value}") == f"password: {value}"
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_other_settings_stay(name: str) -> None:
     assert list(secrets_in({name: PLAIN[name]})) == []

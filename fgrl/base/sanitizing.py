@@ -152,7 +152,7 @@ def _assigned(found: re.Match[str]) -> tuple[str, int] | None:
     words_after = between.endswith(": ")
     if not _OPAQUE.fullmatch(bare):
         sentence = words_after and _IN_A_SENTENCE.search(found.string[max(found.start() - 2, 0) : found.start()])
-        if sentence or _PROSE.fullmatch(bare) or "(" in bare:
+        if sentence or (re.search("[=:]", between) and (_PROSE.fullmatch(bare) or "(" in bare)):
             return None
     if _HEADER.search(name):
         return HIDDEN, _end(_REST_OF_LINE, found)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -90,10 +92,26 @@ def test_retry_after_is_honoured(tmp_path: Path) -> None:
     assert second - first >= 1.2
 
 
-def test_an_attempt_that_hangs_ends_in_time(tmp_path: Path) -> None:
-    with FaultServer(lambda prompt, attempt: "hang") as server:
-        (answer,) = a_client(server.url, a_run(tmp_path), timeout=0.3, max_retries=0).complete(requests(1))
+@pytest.mark.parametrize("how", ["hang", "drip"])
+def test_an_attempt_that_takes_too_long_ends_in_time(tmp_path: Path, how: str) -> None:
+    with FaultServer(lambda prompt, attempt: how) as server:
+        client = a_client(server.url, a_run(tmp_path), timeout=0.3, max_retries=0)
+        (answer,) = client.complete(requests(1))
     assert answer.error == "no answer: ReadTimeout: Request timed out."
+    assert client.counts()["calls"] == 1, "it may have been charged"
+
+
+def test_a_connection_that_is_not_accepted_in_time_costs_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, contextlib.ExitStack() as waiting:
+        for _ in range(2):  # more are not let in until somebody accepts one
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(server.getsockname())
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        client = a_client(url, a_run(tmp_path), timeout=0.5, max_retries=0)
+        with pytest.raises(Unavailable, match=r"ConnectTimeout.*is the server running"):
+            client.complete(requests(1))
+    assert client.counts()["calls"] == 0
 
 
 def test_connections_are_used_again(tmp_path: Path) -> None:
@@ -275,8 +293,9 @@ def test_null_leaves_out_and_the_limit_has_two_names(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
-def test_schemas_fall_back_once_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with FaultServer(lambda prompt, attempt: "refuse-schema") as server:
+@pytest.mark.parametrize("refusal", ["refuse-schema", "refuse-schema:500"])
+def test_schemas_fall_back_once_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: str) -> None:
+    with FaultServer(lambda prompt, attempt: refusal) as server:
         run = a_run(tmp_path, console=Console())
         client = a_client(server.url, run, concurrency=2)
         answers = client.complete([request(f"q{number}", json_schema=SCHEMA) for number in range(20)])
@@ -470,6 +489,30 @@ def test_refused_calls_do_not_count_and_lost_ones_do(tmp_path: Path) -> None:
         with pytest.raises(OverBudget):
             client.complete(requests(5))
         assert sum(server.asked.values()) == 7
+
+
+@pytest.mark.parametrize("fault", ["429", "400"])
+def test_a_refused_call_makes_room_for_another(tmp_path: Path, fault: str) -> None:
+    """Also for one that was not let go before."""
+
+    def plan(prompt: str, attempt: int) -> str:
+        return {"q0": "late:0.4", "q1": fault if attempt == 0 else "ok"}.get(prompt, "ok")
+
+    with FaultServer(plan, latency=0.1) as server:
+        client = a_client(server.url, a_run(tmp_path), max_calls=3, concurrency=4)
+        with pytest.raises(OverBudget, match=r"3 of 3 calls are made"):
+            client.complete(requests(8))
+        assert sum(server.asked.values()) == 4
+        assert sum(server.answered.values()) == client.counts()["calls"] == 3
+
+
+def test_a_refused_call_that_fits_is_not_over_budget(tmp_path: Path) -> None:
+    def plan(prompt: str, attempt: int) -> str:
+        return {"q0": "late:0.3", "q1": "400"}.get(prompt, "ok")
+
+    with FaultServer(plan, latency=0.1) as server:
+        answers = a_client(server.url, a_run(tmp_path), max_calls=2, concurrency=3).complete(requests(3))
+    assert [answer.error is None for answer in answers] == [True, False, True]
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])

@@ -131,6 +131,12 @@ def test_a_message_is_one_short_line_without_secrets() -> None:
     assert len(reason) == len("HTTP 400: ") + 400
 
 
+def test_where_a_redirect_leads_is_short_and_without_secrets() -> None:
+    error = refusal(307)
+    error.response.next_request = httpx2.Request("POST", f"http://ann:pw@h/{KEY}/{'x' * 1000}?to={KEY}")
+    assert ERRORS.message(error) == f"http://h/<key>/{'x' * 1000}"[:400]
+
+
 def test_a_server_that_is_not_there_ends_the_stage_and_a_broken_connection_does_not() -> None:
     error = openai.APIConnectionError(request=httpx2.Request("POST", "http://h/v1"))
     error.__cause__ = httpx2.ReadError("cut")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +87,7 @@ SENT: dict[str, tuple[int, dict[str, str], bytes]] = {
     "400-nested": (400, {}, NESTED),
     "400-half-a-character": (400, {}, b'{"error": {"message": "no \\ud83d", "code": {"a": 1}}}'),
     "400-list": (400, {}, b'["no", ["no"]]'),
+    "400-charset": (400, {"content-type": "text/plain; charset=rot13"}, b'{"error": "no"}'),
     "500-pause": (500, {"retry-after": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}, b"no"),
 }
 """Status, headers and body of what cannot be read."""
@@ -126,15 +125,6 @@ class OddServer(FaultServer):
         if body is None:
             return 0, {}, b""
         return 200, {}, body if isinstance(body, bytes) else json.dumps(body).encode()
-
-
-@pytest.fixture(autouse=True)
-def _no_finalizers() -> Iterator[None]:
-    """None of connections of other tests runs where JSON is nested too deeply: it could not even report itself."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:

@@ -8,10 +8,11 @@
     "429", "500"  any status; 429 comes with retry-after-ms (`retry_after` seconds, or "429:0.5"); "429:word" has that error code
     "hang"        nothing, until the client goes away
     "late:0.3"    an answer after so many seconds
+    "drip"        a line break every twentieth of a second, for three seconds
     "cut"         the connection is closed before an answer; "cut-body" in the middle of one
     "empty"       an answer without text; "no-body" a 200 without a body
     "truncated"   finish_reason length; "malformed" a 200 with half a JSON; "no-choices" JSON that is no completion
-    "refuse-schema" 400 when the request has a response_format, else ok
+    "refuse-schema" 400 when the request has a response_format, else ok; "refuse-schema:500" with so many words before the reason
 """
 
 from __future__ import annotations
@@ -54,7 +55,6 @@ class FaultServer:
         self.connections = 0
         self.flying = 0
         self.most_flying = 0
-        self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
 
     @property
@@ -62,7 +62,7 @@ class FaultServer:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def __enter__(self) -> FaultServer:
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
         self._thread.start()
         assert self._ready.wait(HUNG)
         return self
@@ -71,21 +71,13 @@ class FaultServer:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(HUNG)
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._main())
-
     async def _main(self) -> None:
-        self._stop = asyncio.Event()
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         server = await asyncio.start_server(self._client, "127.0.0.1", self.port, backlog=1024)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
         server.close()
-        mine = asyncio.current_task()
-        for task in asyncio.all_tasks():
-            if task is not mine:
-                task.cancel()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -120,11 +112,19 @@ class FaultServer:
         if what == "hang":
             await reader.read(1)  # ends when the client goes away
             return False
+        if what == "drip":
+            writer.write(_head(200, 60, {}))
+            for _ in range(60):
+                writer.write(b"\n")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+            return False
         if what == "cut":
             return False
         if what == "refuse-schema":
             if "response_format" in body:
-                return await _send(writer, 400, {"error": {"message": "response_format is not supported here"}})
+                said = "so " * int(number or 0) + "response_format is not supported here"
+                return await _send(writer, 400, {"error": {"message": said}})
             what = "ok"
         if what.isdigit():
             code = number if number.isidentifier() else None

@@ -153,7 +153,7 @@ class Local(Cached):
         """Return the first of `calls` that may start now, at most a batch for each rank."""
         batch: list[Call] = []
         for call in calls[: self.engine.at_once(self.batch_size * together.ranks())]:
-            if not desk.may_start(call):
+            if not desk.may_start():
                 break
             batch.append(call)
         return batch

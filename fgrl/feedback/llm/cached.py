@@ -89,7 +89,7 @@ class Cached(Client, ABC):
 
     @abstractmethod
     def put(self, calls: Sequence[Call], desk: Desk) -> None:
-        """Ask, on rank 0. For each call: `desk.may_start(call)`; then report how it ended (`desk.answer`, `desk.fail`,
+        """Ask, on rank 0. For each call: `desk.may_start()`; then report how it ended (`desk.answer`, `desk.fail`,
         ...).
 
         Returns early when `desk.closing`; what has no outcome then is left for another run. Work that all ranks are to
@@ -243,7 +243,7 @@ class Cached(Client, ABC):
             raise desk.problem
         if desk.interrupted:
             raise KeyboardInterrupt
-        if desk.limit is not None:
+        if len(desk.outcomes) < len(missing):
             raise OverBudget(self._over(desk))
         return desk.outcomes
 

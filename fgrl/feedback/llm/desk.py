@@ -54,8 +54,6 @@ class Desk:
     """Why calls failed for good, with their numbers."""
     problem: BaseException | None = None
     """The exception that ends the run; raised when the calls in flight have ended."""
-    limit: Literal["max_calls", "budget_usd"] | None = None
-    """The limit that is reached."""
     interrupted: bool = False
     flying: int = 0
     """Calls in flight."""
@@ -67,19 +65,26 @@ class Desk:
         return self.reasons.total()
 
     @property
+    def limit(self) -> Literal["max_calls", "budget_usd"] | None:
+        """The limit that lets no call start now; one in flight that is refused makes room for another."""
+        if self.max_calls is not None and self.account.calls + self.flying >= self.max_calls:
+            return "max_calls"
+        if self.budget_usd is None or self.account.usd < self.budget_usd:
+            return None
+        free = self.tariff is not None and self.tariff.at_most(1, 1) == 0
+        return None if free else "budget_usd"
+
+    @property
     def closing(self) -> bool:
-        """No further call may start."""
+        """No further call may start, unless one in flight is refused."""
         return self.interrupted or self.limit is not None or self.problem is not None
 
-    def may_start(self, call: Call) -> bool:
-        """Return True if the call is to be made now; it is then in flight."""
-        if self.max_calls is not None and self.account.calls + self.flying >= self.max_calls:
-            self.limit = "max_calls"
-        elif self.budget_usd is not None and self.account.usd >= self.budget_usd and self.most(call) != 0:
-            self.limit = "budget_usd"
-        if not self.closing:
-            self.flying += 1
-        return not self.closing
+    def may_start(self) -> bool:
+        """Return True if a call is to be made now; it is then in flight."""
+        if self.closing:
+            return False
+        self.flying += 1
+        return True
 
     def most(self, call: Call) -> float | None:
         """Return the USD that a call can cost; None: unknown."""

@@ -19,6 +19,7 @@ import contextvars
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,14 +102,15 @@ class Endpoint:
 
     async def _work(self, calls: Sequence[Call], desk: Desk, finished: threading.Event) -> None:
         """Workers over one queue. An error of one request stays with it; one that concerns all halts the desk."""
-        queue = iter(calls)
+        queue = deque(calls)
 
         async def worker(library: openai.AsyncOpenAI) -> None:
-            for call in queue:
-                if desk.closing:
-                    return
+            while queue and not desk.closing:
+                call = queue.popleft()
                 try:
                     await self._complete(call, desk, library)
+                except Abandoned:
+                    queue.append(call)  # for a worker whose own call is refused, which makes room for this one
                 except Exception as error:  # `Unavailable`, a bug, or a full disk: not this request's alone
                     desk.halt(error)
 
@@ -122,7 +124,8 @@ class Endpoint:
             finished.set()
 
     def _connect(self) -> openai.AsyncOpenAI:
-        timeout = httpx2.Timeout(self.settings.timeout, connect=min(self.settings.timeout, CONNECT_TIMEOUT))
+        # shorter than a whole attempt: what never reached the server is not charged
+        timeout = httpx2.Timeout(None, connect=min(0.9 * self.settings.timeout, CONNECT_TIMEOUT))
         return openai.AsyncOpenAI(
             base_url=self.errors.address,
             api_key=self.key or "none",
@@ -137,21 +140,18 @@ class Endpoint:
         asked.set(own)
         try:
             await library.chat.completions.with_raw_response.create(**self.body(call.request, mode))
-        except Abandoned:
-            return None
         except openai.APIConnectionError as error:
             return desk.fail(call, self.errors.connection(error, reached=self.reached))
         except openai.APIStatusError as error:
-            reply = self.errors.message(error)
             adapts = self.structured == "auto" and call.request.json_schema is not None
-            instead = weaker(mode, error.status_code, reply) if adapts else None
+            instead = weaker(mode, error.status_code, error.response.text) if adapts else None
             if instead is None:
                 return desk.fail(call, self.errors.status(error, reached=self.reached))
             if self.mode == mode:  # or another request has changed it already
                 self.mode = instead
                 desk.run.say(
-                    f"{self.errors.model}: the endpoint refuses `response_format` {mode} ({reply}): write `structured: {instead}`, "
-                    "which is used from now on"
+                    f"{self.errors.model}: the endpoint refuses `response_format` {mode} ({self.errors.message(error)}): write "
+                    f"`structured: {instead}`, which is used from now on"
                 )
             return await self._complete(call, desk, library)
         usage = chat_answer.read_usage(own.body, desk.tariff)
@@ -169,11 +169,12 @@ class BookedHttpClient(openai.DefaultAsyncHttpxClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         own = asked.get()
         await self.endpoint.limits.acquire(lambda: self.endpoint.count_tokens(own.call.request))
-        if not own.desk.may_start(own.call):
+        if not own.desk.may_start():
             raise Abandoned("no more calls are made")
         started = time.perf_counter()
         try:
-            response = await super().send(request, **options)
+            async with asyncio.timeout(self.endpoint.settings.timeout):
+                response = await super().send(request, **options)
             own.seconds = time.perf_counter() - started
             if response.is_success:
                 own.body, self.endpoint.reached = chat_answer.body_of(response), True
@@ -181,10 +182,13 @@ class BookedHttpClient(openai.DefaultAsyncHttpxClient):
         except NEVER_SENT:
             own.desk.refuse()
             raise
-        except BaseException:
+        except BaseException as error:
             own.desk.charge(own.call, "lost", Usage(), time.perf_counter() - started)
+            if isinstance(error, TimeoutError):
+                raise httpx2.ReadTimeout("", request=request) from error
             raise
         own.desk.refuse()
+        response.encoding = "utf-8"  # whatever else it names, which may be no charset
         if response.is_redirect and self.endpoint.reached:
             response.headers["x-should-retry"] = "true"
         return response

@@ -79,7 +79,8 @@ class EndpointErrors:
     def message(self, error: openai.APIStatusError) -> str:
         """Return the endpoint's own message, or where it redirects to, on one line and without secrets."""
         if error.response.next_request is not None:
-            return str(error.response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None))
+            address = error.response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
+            return self.scrub.line(str(address))
         said = error.body.get("message") if isinstance(error.body, dict) else None
         return self.scrub.line(said if isinstance(said, str) and said else error.response.text)
 

@@ -93,9 +93,12 @@ class Ledger:
         data = (json.dumps(line) + "\n").encode()
         with self._lock, (self.folder / name).open("ab", buffering=0) as file:
             before = file.tell()
-            if file.write(data) < len(data):
-                file.truncate(before)  # the next line would be appended to a part of this one
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder / name))
+            try:
+                if file.write(data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder / name))
+            finally:  # also after an interrupt, which may come when the whole line is already there
+                if file.tell() < before + len(data):
+                    file.truncate(before)  # the next line would be appended to a part of this one
         return line
 
     def close(self) -> None:

@@ -8,9 +8,10 @@ import hashlib
 import linecache
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import metadata
+from importlib.machinery import FileFinder, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -36,8 +37,8 @@ _code: dict[Path, str] = {}
 _used: dict[Path, set[Path]] = {}
 """Files beside an imported file that it imported while it was executed, also those that were removed since."""
 _built_on: dict[Path, dict[Path, str]] = {}
-"""The files that an imported file imports, directly or through one another, with the sha256 that they had when it was
-executed.
+"""The files that an imported file or package imports, directly or through one another, with the sha256 that they had
+when it was executed. Those of a package are among them.
 """
 _running: dict[Path, ModuleType] = {}
 """Files that are being imported: two files may import each other."""
@@ -49,8 +50,9 @@ _user_files: set[str] = set()
 def import_file(path: Path) -> ModuleType:
     """Import a user's Python file, once as long as its content is the same; its components are then known.
 
-    It may import the files beside it by their names (`from helpers import spread`, `import helpers`); they are
-    imported as it is, and count as the recipe's own. Names of Python's library are those of the library.
+    It may import the files and the packages beside it by their names (`from helpers import spread`,
+    `import helpers.words`); they are imported as it is, and count as the recipe's own. Names of Python's library are
+    those of the library.
 
     Raises `Problems` when it is not there, cannot be read, or raises: then with the line that raised.
     """
@@ -93,49 +95,102 @@ def import_file(path: Path) -> ModuleType:
 
 
 def _importer(file: Path) -> Callable[..., Any]:
-    """Return the `__import__` of a user's file, for which a file beside it comes before an installed package of its
-    name.
+    """Return the `__import__` of a user's file, or of the modules of a package, for which what is beside it comes
+    before an installed package of its name.
     """
 
     def import_beside(name: str, namespace: Any = None, local: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         beside = _beside(file, name) if level == 0 else None
         if beside is None:
-            folder = str(file.parent)
-            if folder in sys.path:
-                return builtins.__import__(name, namespace, local, fromlist, level)
-            sys.path.append(folder)  # of a package beside the file, which is found after all others
-            try:
-                return builtins.__import__(name, namespace, local, fromlist, level)
-            finally:
-                sys.path.remove(folder)
+            return builtins.__import__(name, namespace, local, fromlist, level)
         if file in _running:
-            _used[file].add(beside)
-        return import_file(beside)
+            _used[file].update(_files_of(beside))
+        return _import_packaged(beside, name, fromlist) if beside.is_dir() else import_file(beside)
 
     return import_beside
 
 
-def _beside(file: Path, name: str) -> Path | None:
-    """Return the file beside it that a file means by the name of a module; None for modules of Python, of fgrl and of
-    installed packages.
+def _import_packaged(folder: Path, name: str, fromlist: Any) -> Any:
+    """Do what `__import__` does, for a module of a package beside a user's file. Each folder has packages of its own,
+    which are forgotten when one of their files has changed.
     """
-    beside = file.parent / f"{name}.py"
-    own = "." not in name and name not in sys.stdlib_module_names and name != "fgrl"
-    return beside.resolve() if own and beside != file and beside.is_file() else None
+    around = f"{PACKAGE}.beside_{_sha256(str(folder.parent).encode())[:8]}"
+    sys.modules.setdefault(around, ModuleType(around)).__path__ = [str(folder.parent)]
+    top = f"{around}.{folder.name}"
+    now = _digests(used_by(folder))
+    if _built_on.get(folder) != now:
+        for known in [each for each in sys.modules if f"{each}.".startswith(f"{top}.")]:
+            del sys.modules[known]
+        _built_on[folder] = now
+    module = builtins.__import__(f"{around}.{name}", fromlist=fromlist or ("__name__",))
+    return module if fromlist else sys.modules[top]
+
+
+class _Packaged(SourceFileLoader):
+    """Executes a module of a package beside a user's file as the user's."""
+
+    def path_stats(self, path: str) -> Any:
+        """There is no bytecode: it does not notice an edit within a second."""
+        raise OSError
+
+    def exec_module(self, module: ModuleType) -> None:
+        note_user_files([Path(self.path)])
+        forget(module.__name__)
+        _, around, top, *_ = module.__name__.split(".")
+        (folder,) = sys.modules[f"{PACKAGE}.{around}"].__path__
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importer(Path(folder) / top)}
+        super().exec_module(module)
+
+
+class _Packages:
+    """Finds the modules of packages beside users' files."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, _target: Any = None) -> ModuleSpec | None:
+        """As `importlib.abc.MetaPathFinder` describes it."""
+        if not path or not name.startswith(f"{PACKAGE}."):
+            return None
+        return FileFinder(path[0], (_Packaged, [".py"])).find_spec(name)
+
+
+sys.meta_path.insert(0, _Packages)
+
+
+def _beside(file: Path, name: str) -> Path | None:
+    """Return the file, or the folder of a package, beside a file that it means by the name of a module; None for
+    modules of Python, of fgrl and of installed packages. A folder without `__init__.py` comes after these, as in Python.
+    """
+    top, _, inside = name.partition(".")
+    module, folder = file.parent / f"{top}.py", file.parent / top
+    if not top or top in sys.stdlib_module_names or top == "fgrl":
+        return None
+    if not inside and module != file and module.is_file():
+        return module.resolve()
+    if (folder / "__init__.py").is_file():
+        return folder
+    if not folder.is_dir() or not _files_of(folder):
+        return None
+    installed = PathFinder.find_spec(top)
+    return folder if installed is None or installed.origin is None else None
+
+
+def _files_of(beside: Path) -> list[Path]:
+    return sorted(beside.rglob("*.py")) if beside.is_dir() else [beside]
 
 
 def used_by(file: Path) -> set[Path]:
-    """Return the files beside it that a file imports, and those that these import.
+    """Return the files beside it that a file imports, all those of packages, and those that these import; of the folder
+    of a package with its own.
 
     What is written anywhere in them counts, also in functions that were not called yet: the answer is the same before
     and after they run.
     """
-    used: set[Path] = set()
-    waiting = [file]
+    waiting = _files_of(file)
+    used = set(waiting) - {file}
     while waiting:
         user = waiting.pop()
-        written = {beside for name in imports_in(user) if (beside := _beside(user, name)) is not None}
-        more = (written | _used.get(user, set())) - used - {file}
+        besides = [beside for name in imports_in(user) if (beside := _beside(file, name)) is not None]
+        more = _used.get(user, set()).union(*map(_files_of, besides)) - used - {file}
         used |= more
         waiting += more
     return used
@@ -178,8 +233,8 @@ def installed_imports() -> set[str]:
     """Top-level modules of installed packages that the user files imported so far, and the files beside them that
     these import, import anywhere: also inside functions that were not called yet.
     """
-    own = set(_imported).union(*map(used_by, _imported))
-    names = {name.partition(".")[0] for file in own for name in imports_in(file) if _beside(file, name) is None}
+    named = {(file, name) for file in _imported for each in {file} | used_by(file) for name in imports_in(each)}
+    names = {name.partition(".")[0] for file, name in named if _beside(file, name) is None}
     return {name for name in names - {"fgrl", "__future__"} if name not in sys.stdlib_module_names}
 
 
@@ -268,7 +323,9 @@ def forget_file(file: Path) -> None:
     _imported.pop(file, None)
     for user in [user for user, parts in _built_on.items() if file in parts]:
         del _built_on[user]
-    forget(_module_name(file))
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{PACKAGE}.") and getattr(module, "__file__", None) == str(file):
+            forget(name)
 
 
 def _sha256(content: bytes) -> str:
@@ -327,7 +384,7 @@ def _folder_state(folder: str) -> tuple[str, int | None]:
 
 def _raised(file: Path, source: str, error: BaseException) -> Problem:
     """Return the problem of a user's file that raised, at the last of its own lines that was running."""
-    line, column = 0, 1
+    line, column, hint = 0, 1, None
     if isinstance(error, SyntaxError) and error.filename == str(file):
         line, column = error.lineno or 1, error.offset or 1
         what = f"{type(error).__name__}: {error.msg}"
@@ -335,10 +392,11 @@ def _raised(file: Path, source: str, error: BaseException) -> Problem:
         what = f"{type(error).__name__}: {error}"
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == str(file):
-                line, column = frame.lineno or 1, (frame.colno or 0) + 1
+                line, column, hint = frame.lineno or 1, (frame.colno or 0) + 1, None
+            elif is_user_file(frame.filename):
+                hint = f"raised at {nearby(Path(frame.filename))}:{frame.lineno}"
     lines = source.splitlines()
     text = lines[line - 1] if 0 < line <= len(lines) else ""
-    hint = None
     if isinstance(error, ModuleNotFoundError) and error.name:
         hint = f"is the name right? then install it, for example: pip install {error.name.partition('.')[0]}"
     return Problem((), f"cannot be imported: {what}", hint, Place(nearby(file), line, column, text, file, FIRST))

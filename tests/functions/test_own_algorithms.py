@@ -13,11 +13,11 @@ from scratch_registry import scratch
 from wording import said
 
 from fgrl.base.errors import UserCodeError
-from fgrl.kinds.functions import checked_advantages, checked_credit, checked_loss, written_at
+from fgrl.kinds.functions import checked_advantages, checked_credit, checked_loss, checked_state, written_at
 from fgrl.registry import build, import_file
 from fgrl.types import Advantages, Batch, Mean
 
-OWN = '''
+OWN = '''import torch
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.registry import register
 
@@ -33,8 +33,12 @@ class Own(GRPO):
 
     def token_credit(self, model, batch):
         pass
+
+    @torch.no_grad()
+    def state_dict(self):
+        pass
 '''
-ADVANTAGES, LOSS, CREDIT = 9, 12, 15
+ADVANTAGES, LOSS, CREDIT, STATE = 9, 12, 15, 19
 """Lines of the methods."""
 
 
@@ -140,8 +144,21 @@ def test_a_mistake_in_a_credit_is_reported_as_the_users(mistake: str, own: Any) 
     assert checked_credit(own, {"reward": torch.zeros(2, 3)}, batch).keys() == {"reward"}
 
 
+@pytest.mark.parametrize("state", [[torch.ones(1)], 0.5, {"best": object()}])
+def test_a_mistake_in_a_state_is_reported_at_its_line(state: Any, own: Any) -> None:
+    with pytest.raises(UserCodeError) as caught:
+        checked_state(own, state)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith(f"own.py:{STATE}: state_dict of the online_algorithm 'own' returned")
+    assert lines[1].endswith("def state_dict(self):")
+    assert checked_state(own, {"best": torch.ones(1)}).keys() == {"best"}
+
+
 def test_a_method_is_named_where_the_user_wrote_it(own: Any) -> None:
     assert written_at(own, "loss") == f"own.py:{LOSS} (loss of the online_algorithm own)"
-    assert written_at(own, "state_dict") == ""
+    assert written_at(own, "state_dict") == f"own.py:{STATE} (state_dict of the online_algorithm own)", (
+        "below decorators"
+    )
+    assert written_at(own, "load_state_dict") == ""
     with pytest.raises(TypeError, match="expected Advantages"):
         checked_advantages(build("online_algorithm", "grpo"), None, rollout_of(["a"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 from conftest import train_tokenizer
 from function_helpers import component, rollout_of, write
 from scratch_registry import scratch
-from user_mistakes import AT_RUN_TIME, HEAD
+from user_mistakes import AT_RUN_TIME, HEAD, SPANS
 from wording import said
 
 from fgrl.base.errors import UserCodeError
 from fgrl.experiments.pipeline.endings import ending
 from fgrl.registry import Problems, build, import_file
+from fgrl.types import Segmentable
 
 WHEN_CHECKED = {
     "a syntax error": ("def score(completions:\n", "rewards.py:1:"),
@@ -104,6 +106,59 @@ def test_an_error_of_a_sibling_at_run_time_is_at_its_line(
     assert shown(caught.value, tmp_path)[0].startswith("helper.py:2: score raised AttributeError")
 
 
+@pytest.mark.parametrize("mask", ["[[True, False]] * 2", "np.ones((2, 2), bool)", "[torch.tensor([True])] * 2"])
+def test_a_mask_is_no_list_of_boundaries(mask: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, f"import numpy as np\nimport torch\n\ndef cut(completions):\n    return {mask}\n")
+    monkeypatch.chdir(tmp_path)
+    rollout = rollout_of(["the lamp", "a bird"])
+    view = Segmentable(rollout.response_ids, rollout.mask, rollout.eos, texts=rollout.texts, offsets=rollout.offsets)
+    with pytest.raises(
+        UserCodeError, match=r"rewards\.py:5: cut returned True \(bool\) among the boundaries for text 0"
+    ):
+        component("segmenter", tmp_path, path="rewards.py:cut").starts(view)
+    write(
+        tmp_path,
+        "import numpy as np\nimport torch\n\ndef cut(completions):\n    return [np.arange(2), torch.arange(2)]\n",
+    )
+    assert component("segmenter", tmp_path, path="rewards.py:cut").starts(view)[:, 0].all()
+
+
+def test_truth_values_of_libraries_are_values_of_spans(tmp_path: Path, tokenizer: Any) -> None:
+    values = "[np.bool_(True), torch.tensor(True), torch.tensor([2.0]), True, np.float32(0.5)]"
+    write(tmp_path, f"import numpy as np\nimport torch\n{SPANS}    return [[(0, 1, value) for value in {values}]]\n")
+    scored = component("reward", tmp_path, path="rewards.py:score").scored(rollout_of(["a"], tokenizer=tokenizer))
+    assert [span.label for span in scored.annotations[0].spans] == [1.0, 1.0, 2.0, 1.0, 0.5]
+
+
+def test_a_failing_async_function_does_not_wait_for_the_others(tmp_path: Path, tokenizer: Any) -> None:
+    source = """
+    import asyncio
+
+    cancelled = []
+
+    async def slow(completions):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            raise
+
+    async def wrong(completions):
+        await asyncio.sleep(0)
+        raise ValueError("no judge")
+    """
+    write(tmp_path, source)
+    reward = component("reward", tmp_path, paths=["rewards.py:slow", "rewards.py:wrong"])
+    began = time.monotonic()
+    with pytest.raises(UserCodeError, match="wrong raised ValueError: no judge"):
+        reward.scored(rollout_of(["a"], tokenizer=tokenizer))
+    assert time.monotonic() - began < 30
+    assert import_file(tmp_path / "rewards.py").cancelled == [1]
+    write(tmp_path, "import asyncio\nasync def wrong(completions):\n    raise asyncio.CancelledError\n")
+    with pytest.raises(UserCodeError, match="wrong raised CancelledError"):
+        component("reward", tmp_path, path="rewards.py:wrong").scored(rollout_of(["a"], tokenizer=tokenizer))
+
+
 def test_a_path_without_a_function_names_those_of_the_file(tmp_path: Path) -> None:
     write(tmp_path, HEAD + "    return []\n")
     with pytest.raises(Problems, match=r"write rewards\.py:score"):
@@ -181,7 +236,6 @@ def test_segmenters_and_metrics_are_checked_too(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fgrl.measuring.held_out import measure
-    from fgrl.types import Segmentable
 
     monkeypatch.chdir(tmp_path)
     rollout = rollout_of(["a", "bird"], tokenizer=tokenizer)

@@ -107,7 +107,7 @@ WRONG = {
     "an error in another thread": Case("from concurrent.futures import ThreadPoolExecutor as Pool\nreturn Pool(1).submit(lambda: 1 / 0).result()", "raised ZeroDivisionError", 2),
     "no reward at all": Case(of_all("None"), "score returned None for each of the 4 responses of iteration 0, so none has a reward", 0),
     # -- what it logs
-    "an object to log": Case(f"log_extra('own', [object()] * 4)\n{PLAIN}", "raised ValueError: log_extra('own')"),
+    "an object to log": Case(f"log_extra('own', [object()] * 4)\n{PLAIN}", "log_extra('own'): the value for completion 0"),
     "half a character to log": Case(f"log_extra('own', [chr(0xD800)] * 4)\n{PLAIN}", "raised ValueError: log_extra('own')"),
     "too few to log": Case(f"log_extra('own', [1])\n{PLAIN}", "raised ValueError: log_extra('own')"),
     "a text as a metric": Case(f"log_metric('own', 'high')\n{PLAIN}", "raised ValueError"),

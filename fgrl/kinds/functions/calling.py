@@ -114,10 +114,12 @@ class Texts:
         if len(values) != len(self.texts):
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {len(self.texts)} completions")
         plain = [value.tolist() if hasattr(value, "tolist") else value for value in values]
-        try:
-            json.dumps([column, plain], ensure_ascii=False, allow_nan=False).encode()
-        except (TypeError, ValueError) as error:  # a lone surrogate, too
-            raise ValueError(f"log_extra({column!r}): the values cannot be JSON: {error}") from None
+        for place, value in enumerate(plain):
+            try:
+                json.dumps([column, value], ensure_ascii=False, allow_nan=False).encode()
+            except (TypeError, ValueError) as error:  # a lone surrogate, too
+                what = f"log_extra({column!r}): the value for completion {place} cannot be JSON"
+                raise ValueError(f"{what}: {error}") from None
         self.extras[str(column)] = plain
 
 
@@ -224,19 +226,23 @@ class Caller:
         return values
 
     async def _awaited(self, function: Function, value: Awaitable[Any], texts: Texts) -> Any:
-        with self._reported(function, texts):
+        with self._reported(function, texts, asyncio.current_task()):
             return returned.collected(await value)
 
     @contextmanager
-    def _reported(self, function: Function, texts: Texts) -> Iterator[None]:
-        """Turn an exception of the function into a `UserCodeError`."""
+    def _reported(self, function: Function, texts: Texts, task: asyncio.Task[Any] | None = None) -> Iterator[None]:
+        """Turn an exception of the function into a `UserCodeError`. task: in which an async function runs."""
         try:
             yield
         except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # another function has failed
             chats = any(_chats(sample, self.form) for sample in texts.samples)
             form, other = ('lists of one message, completion[0]["content"]', "text") if chats else ("texts", "messages")
             hint = f"completions are {form} here (the field `completions: {other}` of the recipe changes that)"
             notes = [hint] if isinstance(error, TypeError | AttributeError | KeyError) else []
+            if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+                notes.append("the memory was full while this function ran: let it score fewer completions at a time")
             notes.append(f"called with {len(texts.texts)} completions")
             user = as_user_error(error, *notes, called=function.name, at=(function.file, function.line))
             if user is None or user is error:
@@ -269,24 +275,19 @@ class Caller:
 
 
 def together(waiting: Sequence[Awaitable[Any]]) -> list[Any]:
-    """Return the results of coroutines that wait at the same time; raises what the first of them raised. Works inside a
-    running event loop (a notebook), too.
+    """Return the results of coroutines that wait at the same time. When one of them raises, the others are cancelled.
+    Works inside a running event loop (a notebook), too.
     """
 
     async def gather() -> list[Any]:
-        return await asyncio.gather(*waiting, return_exceptions=True)
+        return await asyncio.gather(*waiting)
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        results = asyncio.run(gather())
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            results = pool.submit(asyncio.run, gather()).result()
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
+        return asyncio.run(gather())
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, gather()).result()
 
 
 def _chats(sample: Sample, form: Form) -> bool:

@@ -42,8 +42,8 @@ class _Result:
     def wrong(self, got: str, step: str = "", error: type[Exception] = TypeError) -> Exception:
         """Return the error, at the method's definition; `error` about a component of fgrl itself."""
         if self.code is not None:
-            file, line = Path(self.code.co_filename), self.code.co_firstlineno
-            return UserCodeError(report(file, line, f"{self.what} {got}", f"expected {self.expected}", step))
+            problem, expected = f"{self.what} {got}", f"expected {self.expected}"
+            return UserCodeError(report(self.code.co_filename, _line(self.code), problem, expected, step))
         if error is Stopped:
             cause = f"a number is too large, or comes from a model whose weights are broken ({step})"
             return Stopped(f"{self.what} {got}: {cause}")
@@ -97,7 +97,7 @@ def nothing_scored(reward: Component, where: str, example: str) -> FgrlError:
     if code is None:
         return Stopped(f"{missing}: {example}")
     problem = f"{missing}: `score` returned NaN"
-    return UserCodeError(report(Path(code.co_filename), code.co_firstlineno, problem, example))
+    return UserCodeError(report(code.co_filename, _line(code), problem, example))
 
 
 def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Advantages:
@@ -160,17 +160,19 @@ def written_at(component: Component, method: str) -> str:
     if code is None:
         return ""
     kind, name = _named(component)
-    return f"{nearby(Path(code.co_filename))}:{code.co_firstlineno} ({method} of the {kind} {name})"
+    return f"{nearby(Path(code.co_filename))}:{_line(code)} ({method} of the {kind} {name})"
 
 
 def checked_state(component: Component, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the state of a component, after a check that a checkpoint can give it back without executing code."""
     result = _Result(component, "state_dict", "tensors, numbers, texts, and lists and mappings of them")
+    if not isinstance(state, Mapping | None):
+        raise result.wrong(shape(state))
     for name, value in (state or {}).items():
         written = io.BytesIO()
         try:
             torch.save({name: value}, written)
-            torch.load(io.BytesIO(written.getvalue()), weights_only=True)
+            torch.load(io.BytesIO(written.getvalue()), weights_only=True, map_location="cpu")
         except Exception as error:  # of pickle, or of the value's own class
             got = f"{shape(value)} as {name!r}, which a checkpoint cannot give back ({type(error).__name__})"
             raise result.wrong(got, "convert it here, and back in `load_state_dict`") from None
@@ -233,3 +235,12 @@ def _code(component: Component, method: str) -> Any:
     function = next((cls.__dict__[method] for cls in type(component).__mro__ if method in cls.__dict__), None)
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     return code if code is not None and is_user_file(code.co_filename) else None
+
+
+def _line(code: Any) -> int:
+    """Return the line of a function's `def`, also below decorators."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except OSError:
+        lines, first = [], code.co_firstlineno
+    return int(first) + next((n for n, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def "))), 0)

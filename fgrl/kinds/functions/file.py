@@ -79,8 +79,13 @@ def key_of(values: Sequence[str]) -> list[str]:
     """
     keys = []
     for file, name in map(_named, values):
-        beside = sorted(each for each in used_by(file.resolve()) if each.is_file())
-        keys.append(", ".join([name, *(f"{each.name} {sha256_of_code(each.read_bytes())}" for each in beside)]))
+        folder = file.resolve().parent
+        beside = {
+            each.relative_to(folder).as_posix() if each.is_relative_to(folder) else each.name: each
+            for each in sorted(used_by(file.resolve()))
+            if each.is_file()
+        }
+        keys.append(", ".join([name, *(f"{each} {sha256_of_code(at.read_bytes())}" for each, at in beside.items())]))
     return keys
 
 

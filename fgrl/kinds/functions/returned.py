@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -23,12 +24,9 @@ EXPECTED: dict[Returns, str] = {
     "spans": "for each of {} completions, its spans as (start, end, value) or Span",
     "named": "by the name of each number, a list of {}, one per answer",
 }
-STEPS = {
-    "str": "convert it: float(text)",
-    "coroutine": "define the function with `async def` and await the call inside, or call a function that is not async",
-    "list": f"for a number per token annotate the function with -> {IN_WORDS['tokens']}; for spans with -> {IN_WORDS['spans']}",
-}
-"""The next step, by the type of what is no number."""
+OF_LISTS = (
+    f"for a number per token annotate the function with -> {IN_WORDS['tokens']}; for spans with -> {IN_WORDS['spans']}"
+)
 OF_SPANS = "offsets count characters (code points) of the completion's text"
 
 
@@ -97,13 +95,15 @@ def boundaries(function: Function, value: Any, lengths: Sequence[int], unit: str
             items = _items(own)
             if items is None:
                 raise Mismatch(f"{shape(own)} for text {number}")
-            for place in items:
-                if not hasattr(place, "__index__"):
-                    raise Mismatch(f"{shape(place)} among the boundaries for text {number}")
-                if not 0 <= int(place) <= lengths[number]:
-                    problem = f"the boundary {int(place)} for text {number}, which has {lengths[number]} {unit}s"
+            places = [_plain(item) for item in items]
+            for place in places:
+                if isinstance(place, bool) or not isinstance(place, int):
+                    step = "return the places at which a mask is True" if isinstance(place, bool) else ""
+                    raise Mismatch(f"{shape(place)} among the boundaries for text {number}", step)
+                if not 0 <= place <= lengths[number]:
+                    problem = f"the boundary {place} for text {number}, which has {lengths[number]} {unit}s"
                     raise Mismatch(problem, f"boundaries are {unit}s of the text, from 0 to its length")
-            result.append([int(place) for place in items])
+            result.append(places)
     except Mismatch as wrong:
         expected = f"list[list[int]]: for each of {len(lengths)} texts, the {unit}s at which segments start"
         raise wrong.of(function, expected) from None
@@ -111,7 +111,7 @@ def boundaries(function: Function, value: Any, lengths: Sequence[int], unit: str
 
 
 def _numbers(value: Any, count: int) -> Scored:
-    return [_number(item, f"for completion {place}") for place, item in enumerate(_rows(value, count))]
+    return [_number(item, f"for completion {place}", OF_LISTS) for place, item in enumerate(_rows(value, count))]
 
 
 def _tokens(own: Any, place: int, lengths: Sequence[int]) -> Scored | None:
@@ -143,8 +143,10 @@ def _span(value: Any, at: str, text: str) -> Span:
         fields = dict(zip(("start", "end", "label"), value, strict=True))
     else:
         raise Mismatch(f"{shape(value)} as a span {at}")
-    for name, item in fields.items():  # numbers of NumPy and torch, and truth values
-        fields[name] = item.item() if hasattr(item, "item") else int(item) if isinstance(item, bool) else item
+    fields = {name: _plain(item) for name, item in fields.items()}
+    of_span = f"as the value of the span {_short(value)} {at}"
+    if fields.get("label") is not None:
+        fields["label"] = _number(fields["label"], of_span)
     try:
         span = Span.model_validate(fields, strict=True)
     except ValidationError as error:
@@ -152,7 +154,7 @@ def _span(value: Any, at: str, text: str) -> Span:
         why = f"{'.'.join(map(str, what['loc']))} {what['msg'].removeprefix('Value error, ')}".strip()
         step = "leave out a span without a value" if "label" in what["loc"] else OF_SPANS
         raise Mismatch(f"the span {_short(value)} {at}: {why}", step) from None
-    number = _number(span.label * span.weight, f"as the value of the span {_short(value)} {at}")
+    number = _number(span.label * span.weight, of_span)
     if span.end > len(text):
         raise Mismatch(f"a span that ends at {span.end} {at}, whose text has {len(text)} characters", OF_SPANS)
     return span.model_copy(update={"label": number, "weight": 1.0})
@@ -180,8 +182,16 @@ def _items(value: Any) -> list[Any] | None:
         return None
 
 
-def _number(value: Any, at: str) -> float | None:
-    """Return a finite number, or None. Raises `Mismatch`."""
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy or torch as Python's; anything else as it is."""
+    try:
+        return value.item()
+    except Exception:  # the value may be of any class
+        return value
+
+
+def _number(value: Any, at: str, of_lists: str = "") -> float | None:
+    """Return a finite number, or None. Raises `Mismatch`; of_lists: the next step for a list."""
     if value is None:
         return None
     try:
@@ -190,11 +200,20 @@ def _number(value: Any, at: str) -> float | None:
     except Exception:  # the value may be of any class
         number = None
     if number is None:
-        raise Mismatch(f"{shape(value)} {at}", STEPS.get(type(value).__name__, ""))
+        raise Mismatch(f"{shape(value)} {at}", _step(value, of_lists))
     if not abs(number) <= LARGEST:
         step = "return None where there is no value" if math.isnan(number) else f"return a number up to {LARGEST:g}"
         raise Mismatch(f"{number} {at}", step)
     return number
+
+
+def _step(value: Any, of_lists: str) -> str:
+    """Return the next step for what is no number."""
+    if isinstance(value, str):
+        return "convert it: float(text)"
+    if inspect.iscoroutine(value):
+        return "define the function with `async def` and await the call inside, or call a function that is not async"
+    return of_lists if isinstance(value, list | tuple) or hasattr(value, "shape") else ""
 
 
 def shape(value: Any) -> str:

@@ -213,7 +213,8 @@ def _step(value: Any, of_lists: str) -> str:
         return "convert it: float(text)"
     if inspect.iscoroutine(value):
         return "define the function with `async def` and await the call inside, or call a function that is not async"
-    return of_lists if isinstance(value, list | tuple) or hasattr(value, "shape") else ""
+    extent = getattr(value, "shape", ())
+    return of_lists if isinstance(value, list | tuple) or (isinstance(extent, tuple) and extent) else ""
 
 
 def shape(value: Any) -> str:

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import typer
 
-from fgrl.base import stops
+from fgrl.base import replies, stops
 from fgrl.commands import (
     annotating,
     catalog,
@@ -123,6 +123,7 @@ def _with_command(name: str) -> typer.Typer:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point. A user's mistake is explained and exits with its code; a bug leaves with its traceback."""
     stops.end_with_parent()
+    replies.expect()
     os.environ.setdefault(
         "PYDANTIC_DISABLE_PLUGINS", "__all__"
     )  # looking for them reads the metadata of every installed package

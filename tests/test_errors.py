@@ -63,7 +63,7 @@ def test_the_heading_tells_what_kind_of_error_it_is(capsys):
     fail(errors.DataError("no rows"), as_json=True)
     printed = capsys.readouterr()
     assert printed.err == "fgrl: data: no rows\n"
-    assert json.loads(printed.out) == {"error": "fgrl: data: no rows"}
+    assert json.loads(printed.out) == {"error": "fgrl: data: no rows", "exit": 3}
 
 
 def test_json_has_every_problem_of_a_recipe(capsys):

@@ -34,7 +34,7 @@ class FgrlError(Exception):
 
     def as_json(self) -> dict[str, Any]:
         """Return what a command prints with `--json`."""
-        return {"error": self.at_terminal()}
+        return {"error": self.at_terminal(), "exit": self.exit_code}
 
 
 class UsageError(FgrlError):

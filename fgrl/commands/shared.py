@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fgrl.base import errors, files, foreign, lazy
+from fgrl.base import errors, files, foreign, lazy, replies
 from fgrl.base.errors import FgrlError
 from fgrl.base.visible import HIDDEN, visible
 from fgrl.commands import completion
@@ -246,10 +246,13 @@ def at_terminal() -> bool:
 
 
 def emit(value: Any) -> None:
-    """Print a result as JSON on stdout without secrets; characters that could move the cursor or hide are escaped."""
-    text = json.dumps(
-        files.finite(sanitizing.hide_in(value)), indent=2, ensure_ascii=False, allow_nan=False, default=str
-    )
+    """Print a result as JSON on stdout without secrets; characters that could move the cursor or hide are escaped. A
+    point of a sweep writes it to a file for the sweep instead.
+    """
+    value = sanitizing.hide_in(value)
+    if replies.reply(value):
+        return
+    text = json.dumps(files.finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
     typer.echo(HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 

@@ -68,7 +68,9 @@ def test_a_first_recipe_is_written_and_its_rows_are_shown(world: Path, tiny_mode
     assert len(seen) == 2
 
 
-def test_a_sweep_runs_its_points_once(world: Path) -> None:
+def test_a_sweep_runs_its_points_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FGRL_WANDB", "of-commands")
+    monkeypatch.setenv("WANDB_MODE", "offline")
     Path("sweep.yaml").write_text(
         'command: ["${program}", run, texts.yaml, --limit, "1", "${args_no_hyphens}"]\nprogram: fgrl\nmethod: grid\n'
         "parameters: {seed: {values: [0, 1]}}\n"
@@ -76,6 +78,7 @@ def test_a_sweep_runs_its_points_once(world: Path) -> None:
     done = fgrl.sweep("sweep.yaml", progress=False)
     assert [point.state for point in done.record.points] == ["finished", "finished"]
     assert done.index.is_file()
+    assert not list(world.rglob("*.wandb")), "the call names no project"
     again = fgrl.sweep("sweep.yaml", progress=False)
     assert [point.seconds for point in again.record.points] == [point.seconds for point in done.record.points]
     (written,) = fgrl.report(done.folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,9 +17,13 @@ from patience import HUNG
 from pipeline_helpers import FAKES, fgrl, start
 from searches import searched, sweep_of
 
+from fgrl.base.console import Console
+from fgrl.base.errors import Aborted
 from fgrl.experiments.pipeline.sweep_points import shares
 from fgrl.experiments.pipeline.sweep_search import FIRST_RANDOM, EarlyStopping, Search
+from fgrl.experiments.pipeline.sweeping import Sweeping, _Running, begin
 from fgrl.experiments.recipe.sweeps import EarlyTermination, Parameter
+from fgrl.library.sweeps import of_file
 from fgrl.runs.results.sweep_records import PointRecord, SweepRecord, read_sweep_record
 
 RECIPE = f"""
@@ -183,6 +188,7 @@ def test_a_failed_point_is_listed_and_the_others_run(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "no prompt" in own.points[0].error
     assert "signal 9" in own.points[1].error
+    assert all(point.seconds for point in own.points), "also of a process that was lost"
     assert "point 1 failed with exit code 3: data: rows.jsonl:3: no prompt" in done.stdout
     page = next((tmp_path / "runs" / "sweeps").glob("*/index.html")).read_text()
     assert "rows.jsonl:3: no prompt" in page
@@ -201,19 +207,24 @@ def test_what_several_points_fail_with_is_said_once(tmp_path: Path) -> None:
     assert done.stderr.count("failed with exit code 3: as point 1") == 2
 
 
-def test_what_shared_stages_fail_with_is_the_error_of_all_their_points(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "code", "why"), [("budget", 4, "over budget"), ("killed", 1, "its process was lost: signal 9 has ended it")]
+)
+def test_what_shared_stages_fail_with_is_the_error_of_all_their_points(
+    how: str, code: int, why: str, tmp_path: Path
+) -> None:
     file = sweep(
         tmp_path, "{vars.level: {values: [1.0, 2.0]}, vars.base: {values: [2, 3]}}", words="stages.first.words=r.yaml, "
     )
-    text = RECIPE.replace("{name: counting, steps: 3,", "{name: failing, how: budget} #")
+    text = RECIPE.replace("{name: counting, steps: 3,", f"{{name: failing, how: {how}}} #")
     (tmp_path / "r.yaml").write_text(text)
     file.write_text(file.read_text().replace("stages.first.words=r.yaml, ", ""))
     done = fgrl("sweep", file, cwd=tmp_path)
     own = record(tmp_path)
     assert done.returncode == 9
-    assert {(point.state, point.exit) for point in own.points} == {("failed", 4)}
-    assert own.points[0].error.startswith("over budget")
-    assert all("first, which it shares with point 1: over budget" in point.error for point in own.points[1:])
+    assert {(point.state, point.exit) for point in own.points} == {("failed", code)}
+    assert own.points[0].error.startswith(why)
+    assert all(f"first, which it shares with point 1: {why}" in point.error for point in own.points[1:])
     assert len(list((tmp_path / "runs" / "r").iterdir())) == 1, "it was tried once"
 
 
@@ -224,6 +235,51 @@ def test_a_process_that_ends_without_a_word_is_a_failed_point(tmp_path: Path) ->
     assert done.returncode == 9, done.stderr
     assert [(point.state, point.exit) for point in record(tmp_path).points] == [("failed", 1), ("finished", 0)]
     assert "it ended with 0" in record(tmp_path).points[0].error
+
+
+PRINTS = {
+    "the JSON of a command": "atexit.register(subprocess.run, [sys.executable, '-m', 'fgrl', 'list', 'segmenter', '--json'])",
+    "no end of a line": "os.write(1, b'half a line')",
+    "an end without a word": "print('at the end'); atexit.register(os._exit, 7)",
+}
+
+
+@pytest.mark.parametrize("code", PRINTS.values(), ids=PRINTS)
+def test_what_a_users_code_prints_does_not_hide_how_a_point_ended(code: str, tmp_path: Path) -> None:
+    file = sweep(tmp_path, "{vars.level: {values: [1.0]}}")
+    (tmp_path / "r.yaml").write_text(RECIPE.replace("imports: [", "imports: [own.py, "))
+    (tmp_path / "own.py").write_text(
+        f"import atexit, os, subprocess, sys\nif 'FGRL_SWEPT' in os.environ:\n    {code}\n"
+    )
+    done = fgrl("sweep", file, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [(point.state, point.exit) for point in record(tmp_path).points] == [("finished", 0)]
+
+
+def test_the_reply_of_an_earlier_start_is_not_that_of_a_process_that_is_lost(tmp_path: Path) -> None:
+    file = sweep(tmp_path, "{vars.level: {values: [1.0]}}")
+    assert fgrl("sweep", file, cwd=tmp_path).returncode == 0
+    (tmp_path / "r.yaml").write_text(RECIPE.replace("dies: false", "dies: true"))
+    assert fgrl("sweep", file, cwd=tmp_path).returncode == 9
+    assert "signal 9" in record(tmp_path).points[0].error
+
+
+def test_an_abort_of_a_sweep_whose_point_has_ended_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = sweep(tmp_path, "{vars.level: {values: [1.0]}}")
+    monkeypatch.chdir(tmp_path)
+    made = of_file(file)
+    running = Sweeping(
+        made, begin(made, [], 1, 1), Search(made.file, 0, None), jobs=1, devices=[], console=Console(quiet=True)
+    )
+
+    def loop(_interrupted: Any) -> None:
+        process = subprocess.Popen(["true"], start_new_session=True)
+        process.wait()
+        running._running.append(_Running(running.record.points[0], None, process, tmp_path / "reply"))
+        raise Aborted
+
+    monkeypatch.setattr(running, "_loop", loop)
+    assert running.run().exit == 130
 
 
 def test_a_target_ends_the_sweep(tmp_path: Path) -> None:

@@ -178,6 +178,12 @@ def test_each_plot_is_well_formed(svg: str) -> None:
     assert root.attrib["aria-label"]
 
 
+def test_more_words_than_there_is_room_for_are_cut_to_one_letter() -> None:
+    svg = str(response([Shown((f"word {number}",), 1.0, None, None, False) for number in range(100)], 0, "x"))
+    assert "…" in svg
+    assert "word" not in svg
+
+
 def test_only_a_table_that_is_mostly_filled_is_a_heat_map() -> None:
     def shown(pairs: list[tuple[Any, Any]]) -> list[Shown]:
         return [Shown(pair, 1.0, None, None, False) for pair in pairs]

@@ -113,6 +113,8 @@ class Failing(Stage):
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
+        if self.how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "late":  # Ctrl-C that nobody asked about: the work is whole
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)

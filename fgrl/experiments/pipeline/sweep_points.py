@@ -26,6 +26,8 @@ from fgrl.runs.results.sweep_records import SWEEPS, PointRecord
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 DEVICES = "CUDA_VISIBLE_DEVICES"
+WANDB = "FGRL_WANDB"
+"""The project of commands without `--wandb`."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Sweep:
         """
         swept = SweptPoint(self.id, point.number, point.parameters).inherited()
         own = {**os.environ, **native.inherited(), **dict.fromkeys(THREADS, str(threads)), **swept}
+        own.pop(WANDB, None)  # the command has the project, if there is one
         return own if devices is None else {**own, DEVICES: devices}
 
     def load(self, point: PointRecord) -> Recipe:

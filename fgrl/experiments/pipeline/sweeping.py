@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,13 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fgrl.base import lazy, stops
+from fgrl.base import lazy, replies, stops
 from fgrl.base.console import Console, duration
 from fgrl.base.errors import DONE, FAILED, INTERRUPTED, POINT_FAILED, WRONG_REQUEST, Aborted, FgrlError, UsageError
 from fgrl.base.files import write_text
@@ -63,19 +64,17 @@ class _Running:
     point: PointRecord
     devices: str | None
     process: subprocess.Popen[bytes]
-    output: Path
+    replied: Path
+    """File of its reply."""
+    began: float = field(default_factory=time.monotonic)
     asked: bool = False
     """True if it was asked to stop."""
     stopped_early: bool = False
 
     @property
     def reply(self) -> Mapping[str, Any] | None:
-        """What `fgrl run --json` printed, after all that a user's code printed; None where it was lost before."""
-        text = self.output.read_text(encoding="utf-8", errors="replace")
-        try:
-            return dict(json.JSONDecoder().raw_decode(text, text.rfind("\n{\n") + 1)[0])
-        except ValueError:
-            return None
+        """What `fgrl run --json` says; None where it was lost before."""
+        return dict(json.loads(self.replied.read_text(encoding="utf-8"))) if self.replied.exists() else None
 
 
 def begin(sweep: Sweep, command: Sequence[str], threads: int | None, default_threads: int) -> SweepRecord:
@@ -145,7 +144,8 @@ class Sweeping:
                     self.console.alert("aborted")
                 finally:
                     for running in self._running:
-                        os.killpg(running.process.pid, signal.SIGKILL)
+                        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                            os.killpg(running.process.pid, signal.SIGKILL)
                         running.process.wait()
                 interrupted = interrupts()
             self._conclude(interrupted=interrupted)
@@ -238,22 +238,19 @@ class Sweeping:
         point.state = "unfinished"
         write_sweep(self.sweep.folder, self.record)
         self.console.say(f"{self._label(point)}: {quantity(len(self._missing(point)), 'stage')} to run")
-        devices, said = self._room.pop(0), self._log(point).with_suffix(".json")
-        environment = self.sweep.environment(point, self.record.threads, devices)
-        with (
-            said.open("wb") as output,
-            self._log(point).open("ab") as log,
-            stops.children_end_with_us(environment),
-        ):
+        devices, reply = self._room.pop(0), self._log(point).with_suffix(".json").absolute()
+        reply.unlink(missing_ok=True)
+        environment = {**self.sweep.environment(point, self.record.threads, devices), replies.REPLY: str(reply)}
+        with self._log(point).open("ab") as log, stops.children_end_with_us(environment):
             process = subprocess.Popen(
                 [sys.executable, "-m", *self.sweep.command(point), "--json"],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=log,
                 stderr=log,
                 env=environment,
                 start_new_session=True,  # Ctrl-C reaches it once, through us
             )
-        self._running.append(_Running(point, devices, process, said))
+        self._running.append(_Running(point, devices, process, reply))
 
     def _log(self, point: PointRecord) -> Path:
         return self.sweep.folder / f"point-{point.number}.log"
@@ -268,18 +265,22 @@ class Sweeping:
 
     def _take(self, running: _Running) -> None:
         """Note how a point ended."""
-        point, code, reply = running.point, running.process.returncode, running.reply
+        point, reply = running.point, running.reply
+        code = running.process.returncode if reply is None else reply["exit"]
         stages = (reply or {}).get("stages", {})
         if reply is not None and reply.get("folder"):
             point.run = str(Path(reply["folder"]).resolve().relative_to(self.sweep.runs.resolve()))
-        point.seconds = sum(stage["seconds"] or 0.0 for stage in stages.values())
         if code == INTERRUPTED or (running.asked and code < 0):
             point.state = "stopped early" if running.stopped_early else "unfinished"
         elif reply is None:
             how = f"signal {-code} has ended it" if code < 0 else f"it ended with {code}"
             memory = "; the machine may have been out of memory" if code == -signal.SIGKILL else ""
             point.state, point.exit = "failed", max(code, FAILED)
-            point.error = f"the process of this point was lost: {how}{memory} (see {self._log(point).name})"
+            point.error = f"its process was lost: {how}{memory} (see {self._log(point).name})"
+            missing = self._missing(point)
+            first = next(((key, name) for name, key in point.keys.items() if key in missing), None)
+            if first is not None and self.runs.find(first[0]) is not None:  # it has begun
+                self._fail_with(point, dict([first]))
         elif code == DONE:
             finish(point, self.sweep, self.record)
             if self.stopping is not None:
@@ -287,6 +288,9 @@ class Sweeping:
         else:
             point.state, point.exit, point.error = "failed", code, reply["error"].removeprefix("fgrl: ")
             self._fail_with(point, {stage["key"]: name for name, stage in stages.items() if not stage["done"]})
+        point.seconds = time.monotonic() - running.began
+        if point.state == "finished":
+            point.seconds = sum(stage["seconds"] or 0.0 for stage in stages.values())
         self._say_result(point)
 
     def _fail_with(self, point: PointRecord, failed: Mapping[str, str]) -> None:

@@ -48,7 +48,7 @@ def response(shown: Sequence[Shown], place: int, name: str, *, width: int = 620,
     axes.set_title(_label(name), loc="left", fontsize=11, pad=3, color=STAND_INS["muted"])
     words = [as_word(value) for value in values]
     if not numeric:
-        axes.set_xticks(range(len(words)), [_label(word, width // len(words) // LETTER) for word in words])
+        axes.set_xticks(range(len(words)), [_label(word, max(1, width // len(words) // LETTER)) for word in words])
     for each in shown:
         at = each.values[place] if numeric else words.index(as_word(each.values[place]))
         if each.low is not None and each.high is not None:

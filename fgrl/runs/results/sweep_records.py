@@ -50,7 +50,7 @@ class PointRecord(Record):
     run: str = ""
     """Folder of its run, seen from the folder of runs."""
     seconds: float | None = None
-    """Of all its stages that are done, also of those that it shares."""
+    """Of all its stages, also of those that it shares; of a point that did not finish, how long its last process ran."""
     value: Estimate | None = None
     """The number by which points are compared; None: it has none (yet)."""
     numbers: dict[str, Estimate] = {}

@@ -14,7 +14,7 @@ from fgrl.components.clients import local
 from fgrl.components.clients.local import Local, encode
 from fgrl.experiments.pipeline.estimating import Peek
 from fgrl.experiments.pipeline.run import Run
-from fgrl.feedback.llm.estimating import estimate
+from fgrl.feedback.llm.estimating import bill, known
 from fgrl.kinds import Client
 from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import build
@@ -207,7 +207,7 @@ def test_a_model_of_another_stage(tmp_path, tiny_model_dir):
 def test_an_estimate_is_what_the_ledger_says_then_and_nothing_is_written(start, tmp_path, tiny_model_dir):
     requests = [*questions(9, max_tokens=1), *questions(3, max_tokens=1)]
     client = Local(model=ModelSpec(base=str(tiny_model_dir)))
-    told = estimate(client, requests, Peek(tmp_path / "shared", None, {}))
+    told = bill([(client, known(client, requests, Peek(tmp_path / "shared", None, {})))])
     assert not (tmp_path / "shared").exists()
     answers = start(stage="a", cache="shared").complete(requests)
     lines = [json.loads(line) for line in (tmp_path / "a" / "calls.jsonl").read_text().splitlines()]
@@ -217,7 +217,9 @@ def test_an_estimate_is_what_the_ledger_says_then_and_nothing_is_written(start, 
     }  # fmt: skip
     assert told["calls"] == 9
     assert len(answers) == 12
-    more = estimate(client, [*requests, question("new", max_tokens=1)], Peek(tmp_path / "shared", None, {}))
+    more = bill(
+        [(client, known(client, [*requests, question("new", max_tokens=1)], Peek(tmp_path / "shared", None, {})))]
+    )
     assert (more["calls"], more["cached"]) == (1, 9)
 
 

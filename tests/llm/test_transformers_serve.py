@@ -24,7 +24,7 @@ from fgrl.components.clients.openai import OpenAI
 from fgrl.experiments.pipeline.estimating import Peek
 from fgrl.experiments.pipeline.run import Run
 from fgrl.feedback.llm.asking import Question, ask, tally
-from fgrl.feedback.llm.estimating import estimate
+from fgrl.feedback.llm.estimating import bill, known
 from fgrl.feedback.llm.prices import Price
 from fgrl.kinds.specs import ModelSpec
 from fgrl.types import Message, Request, Response, Sample
@@ -95,7 +95,7 @@ def requests() -> list[Request]:
 
 def test_questions_are_answered_counted_and_never_paid_twice(client, smollm2_dir, tmp_path):
     first = client("first")
-    told = estimate(first, requests(), Peek(tmp_path / "cache", None, {}))
+    told = bill([(first, known(first, requests(), Peek(tmp_path / "cache", None, {})))])
     answers = first.complete(requests())
     assert [one.error for one in answers] == [None] * len(CAPITALS)
     hits = sum(capital in one.text for capital, one in zip(CAPITALS.values(), answers, strict=True))
@@ -117,7 +117,7 @@ def test_questions_are_answered_counted_and_never_paid_twice(client, smollm2_dir
     assert all(one.cached for one in again)
     assert [one.text for one in again] == [one.text for one in answers]
     assert second.counts()["calls"] == 0
-    assert estimate(second, requests(), Peek(tmp_path / "cache", None, {}))["calls"] == 0
+    assert bill([(second, known(second, requests(), Peek(tmp_path / "cache", None, {})))])["calls"] == 0
 
 
 def test_the_limit_of_calls_holds_and_the_rest_is_asked_later(client):

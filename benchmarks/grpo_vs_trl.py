@@ -182,7 +182,7 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
     from fgrl.components.algorithms.grpo import GRPO
     from fgrl.components.engines.hf import HF
     from fgrl.experiments.pipeline.run import Run
-    from fgrl.kinds import DrawRequest, Reward
+    from fgrl.kinds import Drawing, Reward
     from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
     from fgrl.training.alarms import Alarms
     from fgrl.training.online import OnlineRounds
@@ -252,14 +252,21 @@ def train_fgrl(options: argparse.Namespace, side: Steps, folder: Path) -> None:
         asked = "train" if torch.is_grad_enabled() else "policy" if adapter else "reference"
         return asked
 
-    draw, score = drawer.draw, reward.score
-
-    def drawn(requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
-        side.answering([list(request.prompt.token_ids) for request in requests])
-        return draw(requests)
-
+    drawing, score = drawer.drawing, reward.score
     clock = side.clock
-    drawer.draw = clock.timed("generate", drawn)
+
+    def timed() -> Drawing:
+        begun = drawing()
+        rest = begun.rest
+
+        def drawn() -> dict[int, DrawnResponse]:
+            side.answering([list(request.prompt.token_ids) for request in begun.waiting.values()])
+            return rest()
+
+        begun.rest = clock.timed("generate", drawn)
+        return begun
+
+    drawer.drawing = timed
     object.__setattr__(model, "states", clock.timed(which, model.states))
     object.__setattr__(model, "score_states", clock.timed(lambda *_a, **_o: asked, model.score_states))
     object.__setattr__(reward, "score", clock.timed("reward", score))

@@ -53,7 +53,7 @@ def test_records_of_our_own_too(tmp_path: Path) -> None:
     text = "\n".join(lines)
     assert all(f"{path}:{number}" in text for number in (2, 3, 4))
     assert 'the id "a" is already that of' in text
-    assert lines[-1] == "3 bad rows"
+    assert lines[-1] == "3 bad rows (`bad_rows: drop` leaves such rows out and counts them)"
 
 
 def test_many_are_counted(tmp_path: Path) -> None:

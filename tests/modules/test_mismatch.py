@@ -276,9 +276,9 @@ def test_responses_of_other_weights_stop_the_training(tiny_model_dir: Path, tmp_
 def test_drawn_responses_on_disk_are_small_and_complete(tiny_model_dir: Path, tmp_path: Path) -> None:
     fitted(module_of(tiny_model_dir, tmp_path, reward_of(by_ids), engine=Apart(), lora=None, iterations=2))
     (file,) = (tmp_path / "drawn").iterdir()
-    kept = json.loads(file.read_text())
-    assert file.name == "0-1.json"
-    assert [each["version"] for each in kept["drawn"]] == [1] * 6
-    assert all(len(each["token_logp"]) == len(each["token_ids"]) for each in kept["drawn"])
+    kept = [json.loads(line)["drawn"] for line in file.read_text().splitlines() if line]
+    assert file.name == "0-1.jsonl"
+    assert [each["version"] for each in kept] == [1] * 6
+    assert all(len(each["token_logp"]) == len(each["token_ids"]) for each in kept)
     assert QUIET.mismatch is None
     assert apart_engine.DRAWS[-1][1] == 1

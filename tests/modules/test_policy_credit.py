@@ -14,7 +14,7 @@ from training_helpers import fake_actor_critic, fake_batch
 
 from fgrl.base.errors import DataError, PolicyNotLent
 from fgrl.components.algorithms.grpo import GRPO
-from fgrl.components.engines.hf import InProcess
+from fgrl.components.engines.hf import InBatches
 from fgrl.rollouts import policies
 from fgrl.training import gather
 from fgrl.training.units import RolloutUnits
@@ -131,17 +131,17 @@ def test_a_reward_that_asks_for_nothing_costs_no_pass(
         micro_batch_size=2,
     )
     drawing, passes = [False], {"drawing": 0, "elsewhere": 0}
-    draw, calls = InProcess.draw, [0]
+    rest, calls = InBatches.rest, [0]
 
-    def counted(self: Any, requests: Any) -> Any:
+    def counted(self: Any) -> Any:
         calls[0] += 1
         drawing[0] = True
         try:
-            return draw(self, requests)
+            return rest(self)
         finally:
             drawing[0] = False
 
-    monkeypatch.setattr(InProcess, "draw", counted)
+    monkeypatch.setattr(InBatches, "rest", counted)
     module.model.actor.transformer.get_input_embeddings().register_forward_pre_hook(
         lambda *_: passes.update({(k := "drawing" if drawing[0] else "elsewhere"): passes[k] + 1})
     )

@@ -49,7 +49,7 @@ def test_a_trainer_that_is_killed_before_and_after_scoring_trains_on_what_was_dr
         killed = run(recipe, tmp_path, at)
         said = killed.communicate(timeout=HUNG)[1]
         assert killed.returncode == -signal.SIGKILL, said
-        assert (stage(tmp_path) / "drawn" / "0-1.json").exists()
+        assert (stage(tmp_path) / "drawn" / "0-1.jsonl").exists()
         assert not (stage(tmp_path) / "stage.json").exists()
     last = run(recipe, tmp_path, "never:0")
     said = last.communicate(timeout=HUNG)[1]
@@ -65,7 +65,7 @@ def test_a_trainer_that_is_killed_before_and_after_scoring_trains_on_what_was_dr
 def test_a_stop_ends_a_run_whose_engine_hangs(recipe: Path, tmp_path: Path) -> None:
     hanging = run(recipe, tmp_path, "never:0", "stages.policy.rollout.engine.hangs=2")
     until = time.monotonic() + HUNG
-    while not list(tmp_path.glob("runs/stages/policy-*/drawn/0-1.json")):
+    while not list(tmp_path.glob("runs/stages/policy-*/drawn/0-1.jsonl")):
         assert hanging.poll() is None, hanging.communicate()[1]
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -84,7 +84,7 @@ def test_two_processes_that_draw_ahead_continue_to_the_same_bytes(recipe: Path, 
     killed = run(recipe, folders[0], "before:2", *two)
     killed.communicate(timeout=HUNG)
     assert killed.returncode != 0
-    assert {path.name for path in (stage(folders[0]) / "drawn").iterdir()} >= {"0-2.json", "1-2.json"}
+    assert {path.name for path in (stage(folders[0]) / "drawn").iterdir()} >= {"0-2.jsonl", "1-2.jsonl"}
     for folder in folders:
         last = run(recipe, folder, "never:0", *two)
         said = last.communicate(timeout=HUNG)[1]

@@ -15,7 +15,7 @@ from training_helpers import a_run, tiny
 
 from fgrl.base.errors import DataError
 from fgrl.components.algorithms.grpo import GRPO
-from fgrl.components.engines.hf import HF, InProcess
+from fgrl.components.engines.hf import HF, InBatches
 from fgrl.experiments import recipe
 from fgrl.experiments.pipeline import estimates, execute, plan
 from fgrl.experiments.pipeline.log import read_log
@@ -135,8 +135,8 @@ def test_a_trial_answers_at_most_so_many_prompts(
 ) -> None:
     """Of two iterations with two prompts each; every prompt is answered four times."""
     drawn: list[int] = []
-    draw = InProcess.draw
-    monkeypatch.setattr(InProcess, "draw", lambda self, asked: drawn.append(len(asked)) or draw(self, asked))
+    rest = InBatches.rest
+    monkeypatch.setattr(InBatches, "rest", lambda self: drawn.append(len(self.waiting)) or rest(self))
     loaded = recipe.load(write(tmp_path, tiny_model_dir))
     summary = execute(loaded, tmp_path / "runs", Options(limit=limit))
     assert summary.exit == 0, summary.error

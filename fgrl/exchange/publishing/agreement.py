@@ -175,14 +175,14 @@ def _read_back(answers: Answers, folder: Path, head: str, below: Source) -> list
     """Return the numbers of each response as transformers (and peft) compute them from the folder."""
     adapter, number = (folder / "adapter_config.json").is_file(), folder / "head.safetensors"
     auto: Any = transformers.AutoModel if number.is_file() else getattr(transformers, CLASSES[head])
-    options = {"dtype": torch.float32, "trust_remote_code": False}
     if adapter:
         import peft
 
-        base = auto.from_pretrained(below.name, revision=below.revision or "main", **options)
+        revision = below.revision or "main"
+        base = auto.from_pretrained(below.name, revision=revision, dtype=torch.float32, trust_remote_code=False)
         net = peft.PeftModel.from_pretrained(base, str(folder)).eval()
     else:
-        net = auto.from_pretrained(folder, **options).eval()
+        net = auto.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False).eval()
     layer = load_file(str(number)) if number.is_file() else {}
     rows = []
     for prompt, response in zip(answers.prompts, answers.responses, strict=True):

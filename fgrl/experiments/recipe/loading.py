@@ -231,7 +231,7 @@ class _Reading:
                 file = files.expanded(item.value)
                 folder = item.place.file.parent if item.place.file is not None else Path.cwd()
                 wanted.setdefault((folder / file).resolve(), (("imports", index), item.place))
-        for file in _by_recipes - set(wanted).union(*map(used_by, wanted)):
+        for file in _by_recipes - set(wanted).union(*map(used_by, filter(files.is_file, wanted))):
             forget_file(file)
         _by_recipes.clear()
         for file, (path, place) in wanted.items():

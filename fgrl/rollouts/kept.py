@@ -55,10 +55,10 @@ class Keeping(Drawing):
         """For a number of the other drawing: ours, and what identifies the request."""
 
     def submit(self, requests: Sequence[DrawRequest]) -> range:
-        numbers = range(self.submitted, self.submitted + len(requests))
-        self.submitted = numbers.stop
+        numbers = super().submit(requests)
         missing = []
-        for number, request in zip(numbers, requests, strict=True):
+        for number in numbers:
+            request = self.waiting.pop(number)
             asked = fingerprint(request)
             if asked in self._kept:
                 self._found.append((number, self._kept[asked]))

@@ -21,13 +21,15 @@ from fgrl import rollouts
 from fgrl.base import stops
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.experiments.pipeline.log import read_log
+from fgrl.kinds import DrawRequest
+from fgrl.kinds.specs import Sampling
 from fgrl.rollouts import kept
 from fgrl.rollouts.kept import FOLDER
 from fgrl.training import callbacks
 from fgrl.training.evaluations import Evaluations
 from fgrl.training.online import OnlineRounds
 from fgrl.training.training_module import TrainingModule
-from fgrl.types import Rewards, Rollout
+from fgrl.types import Prompt, Rewards, Rollout
 
 SETTINGS: dict[str, Any] = {"per_prompt": 2, "batch_size": 6, "lr": 1e-2, "warmup": 0.0, "lora": None, "iterations": 4}
 
@@ -285,7 +287,7 @@ def test_an_engine_that_does_not_look_ends_when_it_is_closed(tmp_path: Path, mon
             closed.set()
 
     with Deaf() as drawer, kept.Draws(drawer, tmp_path, 0) as draws:
-        draws.begin(0, [])
+        draws.begin(0, [DrawRequest(Prompt((1, 2)), Sampling(max_new_tokens=2), 0, 0)])
         (thread,) = [each for each in threading.enumerate() if each.name == "draw ahead"]
     thread.join()
     assert not stops.asked(thread.ident or 0), "a later thread with its number would stop"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -101,9 +102,17 @@ class InBatches(Drawing):
 
     drawer: InProcess
 
+    def __init__(self, drawer: InProcess) -> None:
+        super().__init__(drawer)
+        self._queue: list[tuple[Any, ...]] = []
+        """A heap of what waits: what it shares with others, its place among them, its number."""
+
     def submit(self, requests: Sequence[DrawRequest]) -> range:
         self.drawer.check(requests)
-        return super().submit(requests)
+        numbers = super().submit(requests)
+        for number, request in zip(numbers, requests, strict=True):
+            heapq.heappush(self._queue, (_shared(request), _similar(request), number))
+        return numbers
 
     def __iter__(self) -> Iterator[tuple[int, DrawnResponse]]:
         return self._responses(self.drawer.passes)  # which are left while the caller has a response
@@ -113,20 +122,20 @@ class InBatches(Drawing):
             return dict(self._responses(nullcontext))
 
     def _responses(self, passes: Passes) -> Iterator[tuple[int, DrawnResponse]]:
-        while self.waiting:
-            shared = min(map(_shared, self.waiting.values()))
+        while self._queue:
+            shared = self._queue[0][0]
             with self.drawer.weights(shared[-1]):
                 while batch := self._batch(shared):
                     yield from self._decoded(batch, passes)
 
     def _batch(self, shared: tuple[Any, ...]) -> dict[int, DrawRequest]:
         """Take the next batch of these requests from those that wait."""
-        numbers = sorted(
-            (number for number, one in self.waiting.items() if _shared(one) == shared),
-            key=lambda number: _similar(self.waiting[number]),
-        )
-        size = self.waiting[numbers[0]].sampling.batch_size if numbers else 0
-        return {number: self.waiting.pop(number) for number in numbers[:size]}
+        batch: dict[int, DrawRequest] = {}
+        size = self.waiting[self._queue[0][-1]].sampling.batch_size if self._queue else 0
+        while self._queue and self._queue[0][0] == shared and len(batch) < size:
+            number = heapq.heappop(self._queue)[-1]
+            batch[number] = self.waiting.pop(number)
+        return batch
 
     def _decoded(self, batch: dict[int, DrawRequest], passes: Passes) -> Iterator[tuple[int, DrawnResponse]]:
         numbers, requests = list(batch), list(batch.values())

@@ -47,10 +47,10 @@ _NAMES = {
     "feedback.chains": "RuleRewriter",
     "kinds": (
         "ANSWER_NEEDS Accelerator Annotator Asker AtMost Auxiliary AuxiliarySettings Better ChainAttempt ChainCase "
-        "Checked Client Correction CreditsTokens DrawRequest Drawer Drawing Early Elsewhere Encoded Engine Expected "
+        "Checked Client Correction CreditsTokens DrawRequest Drawer Drawing Early Elsewhere Encoded Engine Environment Episode Expected "
         "GIVEN_NEEDS GRADED_NEEDS Inspectable Judge MadeModel Meaning Metric Normalizer Numbers OfflineAlgorithm "
         "OnlineAlgorithm PairBuilder Parcel Peek Planning Purpose REFERENCE_OUTPUTS ROLLOUT_NEEDS Reader "
-        "Relevance Reward RewardWrapper Rewriter Run Scope Segmenter Serving Stage Ticker ToDraw TrainsModels Transfer "
+        "Relevance Reward RewardWrapper Rewriter Run Scope Segmenter Serving Stage Stepped Ticker ToDraw TrainsModels Transfer "
         "UNDRAWN Verifier auxiliaries check_needs check_scorer default_engine meaning_in note_step scorers "
         "stated"
     ),
@@ -70,7 +70,7 @@ _NAMES = {
     "types": (
         "Advantages Aggregation AlarmRecord Annotation Batch Checkpoint Column Completion Criterion DrawnResponse "
         "Feeling Finish Highlight Marked Mean Message Most Number Pair PairVerdict Pairs Product Prompt Record Ref Report "
-        "Request Response Rewards Rollout Sample Samples Segmentable Span Stats TensorRows Tokens Usage of_all_rows "
+        "Request Response Rewards Rollout Sample Samples Segmentable Span Stats TensorRows Tokens Turn Usage of_all_rows "
         "parse_line per_criterion per_criterion_token per_prompt_token per_response per_token read_jsonl write_jsonl"
     ),
 }

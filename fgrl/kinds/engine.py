@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import Component, build, kind
-from fgrl.types import DrawnResponse, Prompt
+from fgrl.types import DrawnResponse, Prompt, Sample
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,10 @@ class DrawRequest:
     row: int
     """(`seed`, `row`) names the random stream of the response."""
     early: Early | None = None
+    sample: Sample | None = None
+    """What a conversation with an environment begins with, which makes its own prompt; None: there is no environment."""
+    group: int = 0
+    """Number of the prompt among all that are drawn together: conversations of a group have one seed."""
 
 
 class Drawing:

@@ -166,6 +166,7 @@ def collect(
     critic: LanguageModel | None = None,
     micro_batch_size: int = 8,
     lent_policy: LentPolicy | None = None,
+    converses: bool = False,
 ) -> Rollout:
     """Draw `per_prompt` responses to every prompt (see `draw`) and fill the fields of `Rollout` that are in `needs`.
 
@@ -187,7 +188,7 @@ def collect(
         raise ValueError("the reference is needed; give one, or train with lora (then it is the base)")
 
     # 1. responses: row b answers prompt b // per_prompt
-    drawn = draw(model, drawer, prompts, sampling, per_prompt, seed=seed, first=first)
+    drawn = draw(model, drawer, prompts, sampling, per_prompt, seed=seed, first=first, converses=converses)
     rows = [response for group in drawn for response in group]
     tokens = pad_responses(model, rows, sampling.min_new_tokens)
     # 2. log-probabilities, entropies, values
@@ -200,7 +201,7 @@ def collect(
     return as_rollout(
         model, rows, tokens, needs,
         group=torch.arange(len(prompts)).repeat_interleave(per_prompt),
-        samples=[prompt for prompt in prompts for _ in range(per_prompt)],
+        samples=answered([prompt for prompt in prompts for _ in range(per_prompt)], rows),
         first_row=first * per_prompt, lent_policy=lent_policy, temperature=temperature or 1.0,
         **scored, **_as_drawn(rows, tokens.mask),
     )  # fmt: skip
@@ -225,19 +226,25 @@ def _as_drawn(rows: Sequence[DrawnResponse], mask: Tensor) -> dict[str, Tensor]:
 
 
 def requests(
-    tokenizer: Any, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
-) -> list[DrawRequest]:
-    """`per_prompt` requests for each prompt. Prompt i draws from the random streams of row (first + i) * per_prompt."""
-    encoded = [encode_prompt(tokenizer, prompt.prompt, sampling.max_prompt_tokens) for prompt in prompts]
-    repeated = [prompt for prompt in encoded for _ in range(per_prompt)]
-    return [DrawRequest(prompt, sampling, seed, first * per_prompt + i) for i, prompt in enumerate(repeated)]
+    tokenizer: Any, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0, converses: bool = False
+) -> list[DrawRequest]:  # fmt: skip
+    """`per_prompt` requests for each prompt. Prompt i draws from the random streams of row (first + i) * per_prompt.
+    converses: the drawer begins a conversation with each prompt, which it encodes itself.
+    """
+    asked = []
+    for i, prompt in enumerate(prompts, first):
+        read = Prompt(()) if converses else encode_prompt(tokenizer, prompt.prompt, sampling.max_prompt_tokens)
+        own = DrawRequest(read, sampling, seed, 0, sample=prompt if converses else None, group=i)
+        asked += [replace(own, row=i * per_prompt + j) for j in range(per_prompt)]
+    return asked
 
 
 def draw(
-    model: Any, drawer: Drawer, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
+    model: Any, drawer: Drawer, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0,
+    converses: bool = False,
 ) -> list[list[DrawnResponse]]:  # fmt: skip
     """`per_prompt` responses to each prompt, drawn as `requests` says and `read`."""
-    asked = requests(model.tokenizer, prompts, sampling, per_prompt, seed=seed, first=first)
+    asked = requests(model.tokenizer, prompts, sampling, per_prompt, seed=seed, first=first, converses=converses)
     drawn = _drawn(model, drawer, asked)
     return [drawn[i : i + per_prompt] for i in range(0, len(drawn), per_prompt)]
 
@@ -245,6 +252,14 @@ def draw(
 def _drawn(model: Any, drawer: Drawer, asked: Sequence[DrawRequest]) -> list[DrawnResponse]:
     drawn = drawer.draw(asked)
     return [
-        replace(each, prompt=one.prompt, text=decode(model.tokenizer, each))
+        replace(each, prompt=each.prompt if one.sample else one.prompt, text=decode(model.tokenizer, each))
         for one, each in zip(asked, drawn, strict=True)
+    ]
+
+
+def answered(samples: Sequence[Sample], responses: Sequence[DrawnResponse]) -> list[Sample]:
+    """Return the samples of some responses, with the prompts that conversations began with."""
+    return [
+        sample.model_copy(update={"prompt": list(each.prompt.turns)}) if each.turns else sample
+        for sample, each in zip(samples, responses, strict=True)
     ]

@@ -11,14 +11,14 @@ import hashlib
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fgrl.base import stops
 from fgrl.base.files import sync
 from fgrl.kinds import Drawer, Drawing, DrawRequest
-from fgrl.types import DrawnResponse
+from fgrl.types import DrawnResponse, Message, Prompt, Turn
 
 FOLDER = "drawn"
 """In the stage's folder: `<rank>-<iteration>.jsonl`."""
@@ -101,13 +101,30 @@ def _read(file: Path) -> dict[str, DrawnResponse]:
     for line in file.read_bytes().split(b"\n") if file.exists() else []:
         with contextlib.suppress(ValueError):
             one = json.loads(line)
-            kept[one["asked"]] = DrawnResponse(**one["drawn"])
+            kept[one["asked"]] = _as_drawn(**one["drawn"])
     return kept
 
 
+def _as_drawn(
+    turns: Sequence[Mapping[str, Any]] = (), prompt: Mapping[str, Any] | None = None, **fields: Any
+) -> DrawnResponse:
+    if prompt is not None:
+        fields["prompt"] = Prompt(
+            tuple(prompt["token_ids"]), turns=[Message(**each) for each in prompt["turns"]],
+            template=prompt["template"], lost=prompt["lost"],
+        )  # fmt: skip
+    return DrawnResponse(turns=[Turn(**each) for each in turns], **fields)
+
+
 def of_engine(response: DrawnResponse) -> dict[str, Any]:
-    """Return what the engine said about a response, without what `rollouts` added."""
-    return {name: value for name, value in vars(response).items() if name not in ("prompt", "text")}
+    """Return what a drawer said about a response, without what `rollouts` added: the text, and the prompt where it is
+    that of the request.
+    """
+    fields = {name: value for name, value in vars(response).items() if name not in ("prompt", "text")}
+    if not response.turns and response.lost is None:
+        return fields
+    prompt = vars(response.prompt) | {"turns": [each.model_dump() for each in response.prompt.turns]}
+    return fields | {"turns": [vars(each) for each in response.turns], "prompt": prompt}
 
 
 def fingerprint(request: DrawRequest) -> str:
@@ -116,6 +133,8 @@ def fingerprint(request: DrawRequest) -> str:
     """
     sampling = request.sampling.model_dump(exclude={"batch_size"})
     parts = [list(request.prompt.token_ids), sampling, request.seed, request.row, repr(request.early)]
+    if request.sample is not None:
+        parts += [request.sample.model_dump_json(), request.group]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -124,9 +143,11 @@ class Draws:
     context manager, which ends it.
     """
 
-    def __init__(self, drawer: Drawer, folder: Path, rank: int) -> None:
-        """`folder` is the stage's."""
-        self._drawer, self._folder, self._rank = drawer, folder / FOLDER, rank
+    def __init__(
+        self, drawer: Drawer, folder: Path, rank: int, conversing: Callable[[Drawer], Drawer] | None = None
+    ) -> None:
+        """`folder` is the stage's. conversing: makes a drawer of conversations out of one of turns; both are kept."""
+        self._drawer, self._folder, self._rank, self._conversing = drawer, folder / FOLDER, rank, conversing
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
@@ -139,7 +160,9 @@ class Draws:
         self._folder.mkdir(parents=True, exist_ok=True)
         # what a killed process drew for later iterations was of another policy
         later = functools.partial(self._delete, lambda each: each > number)
-        return Kept(self._drawer, self._folder / f"{self._rank}-{number}.jsonl", later)
+        file = self._folder / f"{self._rank}-{number}.jsonl"
+        turns = Kept(self._drawer, file, later)
+        return turns if self._conversing is None else Kept(self._conversing(turns), file, later)
 
     def begin(self, number: int, requests: Sequence[DrawRequest]) -> None:
         """Draw the responses of an iteration in a thread."""

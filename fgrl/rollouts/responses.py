@@ -35,8 +35,25 @@ def as_rollout(
         row=torch.arange(len(responses)) + first_row if "policy" in needs else None,
         lent_policy=lent_policy if "policy" in needs else None,
         ends=frozenset(model.eos_ids),
+        **_of_conversations(responses, tokens.mask),
         **fields,
     )
+
+
+def _of_conversations(responses: Sequence[DrawnResponse], mask: torch.Tensor) -> dict[str, Any]:
+    """Return the columns of what an environment said; {} where there was none."""
+    if not any(each.turns or each.lost for each in responses):
+        return {}
+    reward = torch.zeros(mask.shape)
+    for row, each in enumerate(responses):
+        for turn in each.turns:
+            reward[row, turn.end - 1] = turn.reward
+    return {
+        "turns": [each.turns for each in responses],
+        "turn_reward": reward,
+        "terminated": torch.tensor([each.terminated for each in responses]),
+        "lost": torch.tensor([each.lost is not None for each in responses]),
+    }
 
 
 def _written(model: Any, response: DrawnResponse) -> str:

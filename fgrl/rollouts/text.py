@@ -44,18 +44,7 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
                 "the prompt is a conversation (a `system` prompt makes it one), but the tokenizer has no chat template: name a file "
                 "with one as `chat_template` of the model, or use prompts that are a text"
             )
-        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
-        try:
-            rendered = tokenizer.apply_chat_template(
-                messages, tokenize=True, add_generation_prompt=True, return_dict=False
-            )
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            roles = ", ".join(turn.role for turn in turns)
-            raise DataError(
-                f"the chat template refuses a conversation of {roles}: {error}; some templates take no system prompt "
-                "(leave `system` out), and most want user and assistant in turn"
-            ) from None
-        ids = list(rendered)
+        ids = list(rendered(tokenizer, turns, tokenize=True))
     bos = tokenizer.bos_token_id
     if bos is not None:
         if ids[:2] == [bos, bos]:
@@ -72,6 +61,21 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
         lost, keep = len(ids) - max_tokens, int(ids[0] == bos and max_tokens > 1)
         ids = ids[:keep] + ids[lost + keep :]
     return Prompt(tuple(ids), turns=turns, template=tokenizer.chat_template, lost=lost)
+
+
+def rendered(tokenizer: Any, turns: Sequence[Message], *, tokenize: bool = False) -> Any:
+    """Return a conversation as the chat template writes it, with the header of the assistant's next turn: a text, or
+    `tokenize` to ids. Raises `DataError` where the template refuses it.
+    """
+    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+    try:
+        return tokenizer.apply_chat_template(messages, tokenize=tokenize, add_generation_prompt=True, return_dict=False)
+    except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        roles = ", ".join(turn.role for turn in turns)
+        raise DataError(
+            f"the chat template refuses a conversation of {roles}: {error}; some templates take no system prompt "
+            "(leave `system` out), and most want user and assistant in turn"
+        ) from None
 
 
 def encode_response(tokenizer: Any, text: str, end_id: int) -> list[int]:

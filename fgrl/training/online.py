@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,11 +14,12 @@ from fgrl import models, rollouts
 from fgrl.base import console, seeds
 from fgrl.base.errors import FAILED, DataError, FgrlError, Stopped
 from fgrl.feedback.llm import together
-from fgrl.kinds import Correction, Drawer, OnlineAlgorithm, Reward, Run, note_step
+from fgrl.kinds import Correction, Drawer, Environment, OnlineAlgorithm, Reward, Run, note_step
 from fgrl.kinds.functions import as_user_error, checked_advantages, checked_state, own_code
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import name_of
 from fgrl.rollouts import policies
+from fgrl.rollouts.conversing import Conversing
 from fgrl.rollouts.kept import Draws
 from fgrl.training import auxiliaries, finite, gather, mismatch
 from fgrl.training.alarms import Alarms, Watch
@@ -48,11 +50,14 @@ class OnlineRounds(Rounds):
         settings: OnlineSettings, run: Run, *, drawer: Drawer, sampling: Sampling, rollout_batch_size: int, per_prompt: int,
         reference: Any = None, alarms: Alarms | None = None, stored_rollouts: int = 0, token_rewards: TokenRewards | None = None,
         auxiliary: Mapping[str, auxiliaries.Loaded] | None = None, correction: Correction | None = None, ahead: int = 0,
+        environment: Environment | None = None,
     ) -> None:  # fmt: skip
         self.model, self.algorithm, self.reward, self.prompts = model, algorithm, reward, prompts
         self.settings, self.run, self.reference = settings, run, reference
         self.drawer, self.sampling, self.per_prompt = drawer, sampling, per_prompt
-        self.draws, self.correction, self.ahead = Draws(drawer, run.dir, run.rank), correction, ahead
+        self.correction, self.ahead, self.environment = correction, ahead, environment
+        conversing = None if environment is None else partial(Conversing, environment=environment, model=model.actor)
+        self.draws = Draws(drawer, run.dir, run.rank, conversing)
         self.token_rewards, self.auxiliary = token_rewards, auxiliary or {}
         self.prompts_per_iteration = rollout_batch_size // per_prompt
         if self.prompts_per_iteration > len(prompts):
@@ -108,6 +113,7 @@ class OnlineRounds(Rounds):
                 self.model.actor, self.reference, [prompts[i] for i in share],
                 self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
                 seed=seed, first=share[0], micro_batch_size=self.settings.micro_batch_size, lent_policy=lent_policy,
+                converses=self.environment is not None,
             )  # fmt: skip
             rollout.columns = auxiliaries.columns(rollout, self.auxiliary, self.settings.micro_batch_size)
             if lent_policy is None:
@@ -203,7 +209,7 @@ class OnlineRounds(Rounds):
             share = split(range(len(prompts)), process.world)[process.rank]
             asked = rollouts.requests(
                 self.model.actor.tokenizer, [prompts[i] for i in share], self.sampling, self.per_prompt,
-                seed=seeds.of_round(self.run.seed, number + 1), first=share[0],
+                seed=seeds.of_round(self.run.seed, number + 1), first=share[0], converses=self.environment is not None,
             )  # fmt: skip
             self.draws.begin(number + 1, asked)
 
@@ -215,6 +221,8 @@ class OnlineRounds(Rounds):
         failure: FgrlError | None = None
         try:
             rewards = self.reward.scored(rollout)
+            if rollout.lost is not None:
+                rewards.response = rewards.response.masked_fill(rollout.lost, torch.nan)
             check_columns(self.reward, rewards, self.algorithm)
         except Exception as error:
             failure = as_user_error(error)

@@ -4,12 +4,13 @@ groups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 
 from fgrl.base.mergeable import as_numbers
-from fgrl.types import Advantages, Rewards, Rollout
+from fgrl.types import Advantages, Rewards, Rollout, Turn
 
 
 def rollout_metrics(rollout: Rollout, rewards: Rewards, advantages: Advantages) -> dict[str, float]:
@@ -44,12 +45,30 @@ def of_responses(rollout: Rollout, rewards: Rewards) -> dict[str, float]:
         metrics["entropy"] = float(-torch.where(mask, rollout.old_logp, 0.0).sum() / mask.sum())
     if rollout.ref_entropy is not None:
         metrics["ref_entropy"] = float(torch.where(mask, rollout.ref_entropy, 0.0).sum() / mask.sum())
+    if rollout.turns is not None and rollout.terminated is not None:
+        metrics |= of_conversations(rollout.turns, rollout.terminated)
     group_sizes = torch.bincount(rollout.group)
     if int(group_sizes.max()) > 1:
         groups = group_sizes.nonzero().flatten()
         spread = [rewards.response[rollout.group == group].std(correction=0) for group in groups]
         metrics["zero_variance"] = float((torch.stack(spread) < 1e-8).float().mean())
     return metrics
+
+
+def of_conversations(conversations: Sequence[Sequence[Turn]], terminated: torch.Tensor) -> dict[str, float]:
+    """Return the number of turns, the share of turns whose text the environment could not take, the share of truncated
+    conversations, and the means of the environment's own numbers over the turns that have them.
+    """
+    turns = [turn for each in conversations for turn in each]
+    own: dict[str, list[float]] = {}
+    for turn in turns:
+        for name, value in turn.numbers.items():
+            own.setdefault(f"environment/{name}", []).append(value)
+    return {
+        "turns": len(turns) / len(conversations),
+        "turn_errors": sum(turn.error is not None for turn in turns) / max(len(turns), 1),
+        "truncated": 1.0 - float(terminated.float().mean()),
+    } | {name: sum(values) / len(values) for name, values in own.items()}
 
 
 def distinct_pairs(rollout: Rollout) -> float:

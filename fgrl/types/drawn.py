@@ -35,6 +35,24 @@ Finish = Literal["end", "early", "length"]
 
 
 @dataclass(frozen=True)
+class Turn:
+    """A turn of the policy in a conversation with an environment."""
+
+    end: int
+    """Tokens of the response up to the end of the turn."""
+    reward: float
+    """What the environment gave for it."""
+    observation: str = ""
+    """What the environment answered, as the policy read it."""
+    version: int = 0
+    """Version of the weights that the turn was drawn from."""
+    error: str | None = None
+    """What the text of the turn made the environment raise; None: nothing."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """Other numbers of the environment, by name."""
+
+
+@dataclass(frozen=True)
 class DrawnResponse:
     """A response that an engine drew. Its length is its number of tokens.
 
@@ -58,6 +76,12 @@ class DrawnResponse:
     """Author of each token: the number of the turn in which the policy drew it, from 0; -1: an environment wrote it.
     None: the policy drew all of them in one turn.
     """
+    turns: Sequence[Turn] = ()
+    """Of a conversation with an environment."""
+    terminated: bool = True
+    """False for a conversation that was truncated: more could have followed."""
+    lost: str | None = None
+    """Why the environment failed, so that nothing is known about the conversation; None: it did not."""
     prompt: Prompt = Prompt(())
     text: str = ""
     """Without special tokens."""

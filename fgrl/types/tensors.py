@@ -20,6 +20,7 @@ from fgrl.types.columns import (
     per_response,
     per_token,
 )
+from fgrl.types.drawn import Turn
 from fgrl.types.records import Annotation, Sample
 
 if TYPE_CHECKING:
@@ -177,6 +178,15 @@ class Rollout(Tokens):
         default=None, metadata=TOKEN
     )  # [B,T] nats, full KL(policy || reference) of that distribution
     values: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T] of the state before token t
+    turns: list[Sequence[Turn]] | None = field(
+        default=None, metadata=RESPONSE
+    )  # of conversations; None: there are none
+    # [B,T] what an environment gave for a turn, on the turn's last token; None, like the next two: as `turns`
+    turn_reward: Tensor | None = field(default=None, metadata=TOKEN)
+    # [B] bool: False for a conversation that was truncated, so that more could have followed
+    terminated: Tensor | None = field(default=None, metadata=RESPONSE)
+    # [B] bool: conversations in which the environment failed
+    lost: Tensor | None = field(default=None, metadata=RESPONSE)
     # characters of `texts` that each token covers
     offsets: list[list[tuple[int, int]]] | None = field(default=None, metadata=RESPONSE)
     # [B] long: the response's number among all that are drawn together, which names its random stream

@@ -18,6 +18,7 @@ from fgrl.kinds import (
     REFERENCE_OUTPUTS,
     AuxiliarySettings,
     Engine,
+    Environment,
     MadeModel,
     OnlineAlgorithm,
     Peek,
@@ -76,6 +77,8 @@ class RolloutSettings(Settings):
     """
     engine: Engine = Field(default_factory=default_engine)
     """What draws."""
+    environment: Environment | None = None
+    """What the policy talks to; null: a response is one turn."""
 
     @model_validator(mode="after")
     def _check(self) -> RolloutSettings:
@@ -364,6 +367,7 @@ class RLStage(TrainingStage):
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
             stored_rollouts=self.stored_rollouts, token_rewards=self.token_rewards, auxiliary=beside,
             correction=self.rollout.engine.correction(), ahead=self.rollout.engine.draws_ahead(),
+            environment=self.rollout.environment,
         )  # fmt: skip
         digests = [digest for prompt in prompts for digest in trained_prompts.digests(prompt.prompt)]
         made = self.evaluations(run, actor, reference, self.trained_before(run).union(digests))

@@ -1,0 +1,79 @@
+"""Environments: what a policy talks to, turn by turn."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from fgrl.registry import Component, kind
+from fgrl.types import Message, Sample
+
+
+class Stepped(NamedTuple):
+    """What an environment answers to a turn: Gymnasium's five values. A plain tuple of them will do."""
+
+    observation: str
+    """What the policy reads next."""
+    reward: float = 0.0
+    """The reward of the turn."""
+    terminated: bool = False
+    """True if the conversation has come to its end: nothing would follow."""
+    truncated: bool = False
+    """True if it stops here although more could follow, as at a limit of the environment."""
+    info: Mapping[str, Any] = {}
+    """Anything else. Numbers are averaged into the metrics of the iteration."""
+
+
+class Episode(ABC):
+    """One conversation with an environment."""
+
+    prompt: str | Sequence[Message] | None = None
+    """What the policy answers first; None: the prompt of the sample."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """Descriptions of the tools that the policy may call, as JSON schemas."""
+
+    @abstractmethod
+    def step(self, text: str) -> tuple[str, float, bool, bool, Mapping[str, Any]]:
+        """Return the five values of `Stepped` for what the policy wrote in this turn.
+
+        What the text causes, such as a call that cannot be read, is an observation with a reward. An exception is taken
+        for such a thing: its message is the observation. `TimeoutError` and `ConnectionError` alone say that the
+        environment itself failed: then the whole conversation is missing, and counted.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Free what the conversation needed. Called once, after its last turn."""
+
+
+@kind("environment")
+class Environment(Component, ABC):
+    """What a policy talks to, turn by turn."""
+
+    reproducible: ClassVar[bool] = True
+    """True if a conversation is a function of its sample, its seed and the texts of the policy. A run that is killed goes
+    on with the conversations of one that is; those of another one are begun again.
+    """
+
+    max_turns: int = Field(8, ge=1, le=100_000)
+    """Turns of the policy. A conversation that goes on after them is truncated."""
+    max_turn_tokens: int | None = Field(None, ge=1, le=10_000_000)
+    """Tokens that the policy may draw in a turn; null: what is left of `max_new_tokens`, which limits the conversation:
+    the tokens of all turns, and of what the environment answers.
+    """
+    max_observation_tokens: int = Field(1024, ge=1, le=10_000_000)
+    """Tokens of one answer of the environment."""
+    long_observation: Literal["cut", "truncate"] = "cut"
+    """An answer of the environment that does not fit is cut at its end, with a mark, or the conversation is truncated
+    there.
+    """
+    step_seconds: float = Field(60.0, gt=0, le=1e6)
+    """Time limit of the environment for an answer. A conversation in which it takes longer is missing, and counted."""
+    error_reward: float = Field(0.0, ge=-1e6, le=1e6)
+    """Reward of a turn on which the environment raised an exception."""
+
+    @abstractmethod
+    def begin(self, sample: Sample, seed: int) -> Episode:
+        """Return a new conversation. All conversations of a prompt's group have the same seed."""

@@ -1,0 +1,244 @@
+"""Conversations of a policy with an environment, as responses whose tokens have authors.
+
+The environment is asked as turns finish. A turn is drawn from a random stream of its own, named by its conversation and
+its number, so neither the order nor the speed of the environment changes a response.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import numbers
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fgrl.kinds import Drawer, Drawing, DrawRequest, Environment, Episode
+from fgrl.rollouts.replies import reply_ids, shortened
+from fgrl.rollouts.steps import Steps
+from fgrl.rollouts.text import decode, encode_prompt
+from fgrl.types import DrawnResponse, Message, Prompt, Turn
+
+FAILURES = (TimeoutError, ConnectionError)
+"""What says that the environment itself failed, and not the text that it was given."""
+
+
+class Conversing(Drawer):
+    """Another drawer whose responses are conversations with an environment. It takes requests with a `sample`."""
+
+    def __init__(self, drawer: Drawer, environment: Environment, model: Any) -> None:
+        self.drawer, self.environment, self.model = drawer, environment, model
+
+    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
+        return self.drawing().all_of(requests)
+
+    def drawing(self) -> Drawing:
+        return Conversations(self)
+
+    def take(self, weights: Any, version: int) -> None:
+        self.drawer.take(weights, version)
+
+    def rest(self) -> None:
+        self.drawer.rest()
+
+    def wake(self) -> None:
+        self.drawer.wake()
+
+    def close(self) -> None:
+        self.drawer.close()
+
+
+@dataclass
+class Conversation:
+    """A conversation that goes on."""
+
+    request: DrawRequest
+    episode: Episode | None = None
+    prompt: Prompt = Prompt(())
+    token_ids: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    authors: list[int] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    version: int = 0
+
+    @property
+    def left(self) -> int:
+        return self.request.sampling.max_new_tokens - len(self.token_ids)
+
+    def response(self, *, terminated: bool = True, lost: str | None = None) -> DrawnResponse:
+        """Return the conversation so far."""
+        return DrawnResponse(
+            self.token_ids, "end" if terminated and lost is None else "length", self.version, self.logp or None, self.authors,
+            self.turns, terminated, lost, prompt=self.prompt,
+        )  # fmt: skip
+
+
+class Conversations(Drawing):
+    """The conversations of one drawing, by the number of their request."""
+
+    drawer: Conversing
+
+    def __init__(self, drawer: Conversing) -> None:
+        super().__init__(drawer)
+        self.environment, self.tokenizer = drawer.environment, drawer.model.tokenizer
+        self._engine = drawer.drawer.drawing()
+        self._steps = Steps()
+        self._going_on: dict[int, Conversation] = {}
+        self._asked: dict[int, int] = {}
+        """The number of the conversation by that of the engine's request."""
+
+    def submit(self, requests: Sequence[DrawRequest]) -> range:
+        own = super().submit(requests)
+        for number in own:
+            request = self.waiting.pop(number)
+            assert request.sample is not None
+            self._going_on[number] = Conversation(request)
+            self._call(number, self.environment.begin, request.sample, seed_of(request))
+        return own
+
+    def __iter__(self) -> Iterator[tuple[int, DrawnResponse]]:
+        while self._going_on:
+            yield from self._answered(wait=not self._asked)
+            for other, drawn in self._engine if self._asked else ():
+                number = self._asked.pop(other)
+                self._drawn(self._going_on[number], number, drawn)
+                yield from self._answered()
+
+    def _call(self, number: int, function: Any, *arguments: Any) -> None:
+        self._steps.call(number, self.environment.step_seconds, function, *arguments)
+
+    def _drawn(self, talk: Conversation, number: int, drawn: DrawnResponse) -> None:
+        """Add a turn of the policy, and let the environment answer it."""
+        talk.token_ids += drawn.token_ids
+        talk.logp += drawn.token_logp or []
+        talk.authors += [len(talk.turns)] * len(drawn)
+        talk.version = drawn.version
+        assert talk.episode is not None
+        self._call(number, talk.episode.step, decode(self.tokenizer, drawn))
+
+    def _answered(self, *, wait: bool = False) -> Iterator[tuple[int, DrawnResponse]]:
+        """Go on with the conversations in which the environment has answered. Yield those that are over."""
+        for number, outcome in self._steps.finished(wait=wait):
+            talk = self._going_on[number]
+            over = self._begun(talk, outcome) if talk.episode is None else self._stepped(talk, outcome)
+            if over is None:
+                self._next_turn(talk, number)
+            else:
+                del self._going_on[number]
+                if talk.episode is not None and not isinstance(outcome, TimeoutError):
+                    talk.episode.close()
+                yield number, over
+
+    def _begun(self, talk: Conversation, outcome: Any) -> DrawnResponse | None:
+        if isinstance(outcome, FAILURES):
+            return talk.response(lost=_said(outcome))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        talk.episode, sample = outcome, talk.request.sample
+        assert sample is not None
+        first = sample.prompt if outcome.prompt is None else outcome.prompt
+        talk.prompt = encode_prompt(self.tokenizer, first, talk.request.sampling.max_prompt_tokens)
+        return None
+
+    def _stepped(self, talk: Conversation, outcome: Any) -> DrawnResponse | None:
+        """Add what the environment answered. Return the response if the conversation is over."""
+        error = None
+        if isinstance(outcome, Exception) and not isinstance(outcome, FAILURES):
+            error = _said(outcome)
+            outcome = f"Error: {outcome}", self.environment.error_reward, False, False, {}
+        elif isinstance(outcome, BaseException) and not isinstance(outcome, FAILURES):
+            raise outcome
+        problem = _said(outcome) if isinstance(outcome, BaseException) else _unfit(outcome)
+        if problem is not None:
+            return talk.response(lost=problem)
+        observation, reward, terminated, truncated, info = outcome
+        number, end = len(talk.turns), len(talk.token_ids)
+        observation = observation.encode("utf-8", "replace").decode()
+        turn = Turn(end, float(reward), observation, talk.version, error, _numbers(info))
+        talk.turns.append(turn)
+        if terminated or truncated or number + 1 >= self.environment.max_turns:
+            talk.turns[-1] = replace(turn, observation=shortened(self.tokenizer, observation, self._longest))
+            return talk.response(terminated=bool(terminated))
+        reply, whole = self._reply(talk, observation)
+        if reply is None or (not whole and self.environment.long_observation == "truncate"):
+            talk.turns[-1] = replace(turn, observation=shortened(self.tokenizer, observation, self._longest))
+            return talk.response(terminated=False)
+        text, ids = reply
+        talk.turns[-1] = replace(turn, observation=text)
+        talk.token_ids += ids
+        talk.authors += [-1] * len(ids)
+        talk.logp += [0.0] * len(ids) if talk.logp else []
+        return None
+
+    @property
+    def _longest(self) -> int:
+        return self.environment.max_observation_tokens
+
+    def _reply(self, talk: Conversation, observation: str) -> tuple[tuple[str, list[int]] | None, bool]:
+        """Return an observation as it fits, with its ids, and whether that is all of it; None: there is no room."""
+
+        def ids(text: str) -> list[int]:
+            reply = Message(role=getattr(talk.episode, "role", "user"), content=text)
+            return reply_ids(self.tokenizer, talk.prompt.turns, reply, talk.token_ids[-1] if talk.token_ids else None)
+
+        room = min(self._longest, talk.left - 1 - len(ids("")))
+        if room < 1:
+            return None, False
+        text = shortened(self.tokenizer, observation, room)
+        while len(written := ids(text)) >= talk.left and room > 1:  # where texts and headers share tokens
+            room -= 1
+            text = shortened(self.tokenizer, observation, room)
+        return (None if len(written) >= talk.left else (text, written)), text == observation
+
+    def _next_turn(self, talk: Conversation, number: int) -> None:
+        request, most = talk.request, self.environment.max_turn_tokens
+        limit = talk.left if most is None else min(most, talk.left)
+        least = min(request.sampling.min_new_tokens, limit)
+        sampling = request.sampling.model_copy(update={"max_new_tokens": limit, "min_new_tokens": least})
+        read = replace(talk.prompt, token_ids=(*talk.prompt.token_ids, *talk.token_ids))
+        turn = replace(
+            request, prompt=read, sampling=sampling, row=stream_of(request.row, len(talk.turns)), sample=None
+        )
+        (other,) = self._engine.submit([turn])
+        self._asked[other] = number
+
+
+def seed_of(request: DrawRequest) -> int:
+    """Return the seed of a conversation: the one that its sample names (`meta: {seed: ...}`), else one for its group."""
+    assert request.sample is not None
+    given = request.sample.meta.get("seed")
+    return given if isinstance(given, int) else _hashed(f"environment\0{request.seed}\0{request.group}", 4) >> 1
+
+
+def stream_of(row: int, turn: int) -> int:
+    """Return the number of the random stream of a turn."""
+    return row if turn == 0 else _hashed(f"turn\0{row}\0{turn}", 8)
+
+
+def _hashed(name: str, size: int) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=size).digest(), "big")
+
+
+def _said(problem: BaseException) -> str:
+    return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+
+
+def _unfit(outcome: Any) -> str | None:
+    """Return what is wrong with the five values of an environment; None: nothing."""
+    if not isinstance(outcome, tuple) or len(outcome) != 5:
+        return f"step returned {type(outcome).__name__}, not (observation, reward, terminated, truncated, info)"
+    observation, reward, _terminated, _truncated, info = outcome
+    if not isinstance(observation, str):
+        return f"the observation is no text but {type(observation).__name__}"
+    if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
+        return f"the reward is no finite number but {reward!r}"
+    return None if info is None or isinstance(info, Mapping) else f"info is no mapping but {type(info).__name__}"
+
+
+def _numbers(info: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return the finite numbers of an environment's `info`."""
+    return {
+        str(name): float(value)
+        for name, value in (info or {}).items()
+        if isinstance(value, numbers.Real) and math.isfinite(value)
+    }

@@ -54,7 +54,7 @@ class Conversation:
 
     request: DrawRequest
     episode: Episode | None = None
-    prompt: Prompt = Prompt(())
+    prompt: Prompt = field(default_factory=lambda: Prompt(()))
     token_ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     authors: list[int] = field(default_factory=list)

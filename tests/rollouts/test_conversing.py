@@ -53,12 +53,15 @@ def test_each_token_has_an_author(model: Any) -> None:
         runs = parts(each)
         assert [author for author, _ids in runs] == [0, -1, 1, -1, 2]
         assert all(len(ids) <= 9 for author, ids in runs if author >= 0)
-        assert [turn.reward for turn in each.turns] == [1.0, 2.0, 3.0] and each.terminated and each.lost is None
+        assert [turn.reward for turn in each.turns] == [1.0, 2.0, 3.0]
+        assert each.terminated
+        assert each.lost is None
         ends = [sum(len(ids) for _author, ids in runs[: 2 * k + 1]) for k in range(3)]
         assert [turn.end for turn in each.turns] == ends
         for turn, (_author, ids) in zip(each.turns, runs[::2], strict=True):
             size = len(rollouts.decode(model.tokenizer, ids))
-            assert turn.observation.endswith(f"{size} characters") and turn.numbers == {"size": size}
+            assert turn.observation.endswith(f"{size} characters")
+            assert turn.numbers == {"size": size}
         for turn, (_author, ids) in zip(each.turns, runs[1::2], strict=False):
             assert turn.observation in rollouts.decode(model.tokenizer, ids)
 
@@ -105,14 +108,17 @@ def test_a_slow_environment_holds_up_its_own_conversation_only(model: Any) -> No
     drawer = Conversing(HF().open(model), Talk(max_turn_tokens=6, slow=2.0), model).drawing()
     drawer.submit(rollouts.requests(model.tokenizer, prompts, SAMPLING, 2, seed=7, converses=True))
     order = [number for number, _response in drawer]
-    assert sorted(order) == list(range(6)) and set(order[-2:]) == {0, 1}
+    assert sorted(order) == list(range(6))
+    assert set(order[-2:]) == {0, 1}
 
 
 def test_members_of_a_group_have_one_seed(model: Any) -> None:
     talks.BEGUN.clear()
     drawn = conversations(model, Talk(max_turn_tokens=4, asks=True))
     seeds = dict(talks.BEGUN)
-    assert len(talks.BEGUN) == 6 and len(set(talks.BEGUN)) == 3 and len(set(seeds.values())) == 3
+    assert len(talks.BEGUN) == 6
+    assert len(set(talks.BEGUN)) == 3
+    assert len(set(seeds.values())) == 3
     for row, each in enumerate(drawn):
         assert each.prompt.turns[0].content == f"Game {seeds[PROMPTS[row // 2].id]}"
     given = [PROMPTS[0].model_copy(update={"meta": {"seed": 41}})]
@@ -122,7 +128,8 @@ def test_members_of_a_group_have_one_seed(model: Any) -> None:
 def test_what_the_text_causes_is_a_turn(model: Any) -> None:
     talk = Talk(max_turn_tokens=4, faults={1: ValueError("no number in it")}, error_reward=-0.5)
     for each in conversations(model, talk):
-        assert [turn.reward for turn in each.turns] == [-0.5, 2.0, 3.0] and each.lost is None
+        assert [turn.reward for turn in each.turns] == [-0.5, 2.0, 3.0]
+        assert each.lost is None
         assert each.turns[0].error == "ValueError: no number in it"
         assert each.turns[0].observation == "Error: no number in it"
 
@@ -156,22 +163,30 @@ def test_a_huge_observation_is_cut(model: Any) -> None:
     drawn = conversations(model, talk, max_new_tokens=80)
     assert time.monotonic() - began < 60
     for each in drawn:
-        assert each.turns[0].observation.startswith("ten ten") and each.turns[0].observation.endswith(CUT)
-        assert len(model.tokenizer(each.turns[0].observation).input_ids) <= 22 and len(each) <= 80
+        assert each.turns[0].observation.startswith("ten ten")
+        assert each.turns[0].observation.endswith(CUT)
+        assert len(model.tokenizer(each.turns[0].observation).input_ids) <= 22
+        assert len(each) <= 80
     for each in conversations(model, talk.model_copy(update={"long_observation": "truncate"})):
-        assert len(each.turns) == 1 and not each.terminated and each.lost is None
+        assert len(each.turns) == 1
+        assert not each.terminated
+        assert each.lost is None
 
 
 @pytest.mark.parametrize("limit", [3, 12, 16, 20, 24, 33])
 def test_the_limit_of_a_conversation(model: Any, limit: int) -> None:
     for each in conversations(model, Talk(max_turn_tokens=4), max_new_tokens=limit):
-        assert len(each) <= limit and each.turns and each.turn[-1] >= 0  # type: ignore[index]
+        assert len(each) <= limit
+        assert each.turns
+        assert each.turn[-1] >= 0
         assert each.terminated == (len(each.turns) == 3)
 
 
 def test_the_number_of_turns_is_limited(model: Any) -> None:
     for each in conversations(model, Talk(turns=5, max_turns=2, max_turn_tokens=4)):
-        assert len(each.turns) == 2 and not each.terminated and each.finish == "length"
+        assert len(each.turns) == 2
+        assert not each.terminated
+        assert each.finish == "length"
 
 
 def test_what_is_drawn_is_kept(model: Any, tmp_path: Path) -> None:
@@ -191,7 +206,8 @@ def test_what_is_drawn_is_kept(model: Any, tmp_path: Path) -> None:
     missed.clear()
     talks.BEGUN.clear()
     assert kept().draw(asked) == whole
-    assert not missed and not talks.BEGUN
+    assert not missed
+    assert not talks.BEGUN
 
 
 def test_an_environments_rewards_are_on_the_ends_of_turns(model: Any) -> None:
@@ -206,4 +222,5 @@ def test_an_environments_rewards_are_on_the_ends_of_turns(model: Any) -> None:
         assert rewards.token[row, places].tolist() == [1.0, 2.0, 3.0]
         assert rewards.credit_mask[row].nonzero().flatten().tolist() == places
         assert all(rollout.turn[row, place] != rollout.turn[row, place + 1] for place in places[:-1])  # type: ignore[index]
-    assert bool(rollout.terminated.all()) and not bool(rollout.lost.any())  # type: ignore[union-attr]
+    assert bool(rollout.terminated.all())
+    assert not bool(rollout.lost.any())

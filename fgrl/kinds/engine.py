@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fgrl.kinds.specs import Sampling
@@ -36,10 +36,19 @@ class DrawRequest:
     row: int
     """(`seed`, `row`) names the random stream of the response."""
     early: Early | None = None
+    """Besides `Sampling.stop`."""
     sample: Sample | None = None
     """What a conversation with an environment begins with, which makes its own prompt; None: there is no environment."""
     group: int = 0
     """Number of the prompt among all that are drawn together: conversations of a group have one seed."""
+
+    @property
+    def complete_at(self) -> Early | None:
+        """Return where the response is complete without an end-of-sequence token; None: nowhere."""
+        stop, early = tuple(self.sampling.stop), self.early
+        if not stop or early is None:
+            return Early(stop) if stop else early
+        return replace(early, strings=(*early.strings, *stop))
 
 
 class Drawing:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
@@ -53,6 +53,21 @@ class LoraSpec(Settings):
     """Adapt only this many of the last transformer blocks: the backward pass ends there. null adapts all."""
 
 
+class Templating(NamedTuple):
+    """How a tokenizer's chat template is used."""
+
+    file: str | None = None
+    """File with a template in place of the tokenizer's own."""
+    date_string: str | None = None
+    """The day that it takes for today."""
+    variables: tuple[tuple[str, Any], ...] = ()
+    """What else it is given, by name."""
+
+
+PLAIN = Templating()
+"""As the model was saved."""
+
+
 class ModelSpec(Settings):
     """A backbone with its head. A bare string is `{base: string}`."""
 
@@ -95,6 +110,10 @@ class ModelSpec(Settings):
     date_string: str | None = None
     """The day that chat templates take for today, as in `26 Jul 2024`: their clock stands still. null: the day with which
     the stage or the exported model of `base` was trained, else `26 Jul 2024`, as Llama's templates without a clock do.
+    """
+    template: dict[str, str | bool | int | float | None] = {}
+    """Variables that chat templates are given, such as `{enable_thinking: false}`. Empty: those with which the stage or
+    the exported model of `base` was trained.
     """
 
     @model_validator(mode="before")
@@ -148,6 +167,11 @@ class ModelSpec(Settings):
             if not native.has_gpu():
                 raise Unavailable("quantize: nf4 needs a GPU, and none is visible here")
 
+    @property
+    def templating(self) -> Templating:
+        """Return how the tokenizer's chat template is used."""
+        return Templating(self.chat_template, self.date_string, tuple(sorted(self.template.items())))
+
     def attention_here(self) -> str:
         """Return the attention that runs on this machine, which a stage's key has."""
         return "sdpa" if self.attention == "flash_attention_2" and find_spec("flash_attn") is None else self.attention
@@ -187,6 +211,8 @@ class Sampling(Settings):
     truncated: bool = False
     """In training: allow `top_p` < 1 or `top_k`. Log-probabilities stay those of the whole distribution, so
     that the ratio starts at 1, but the gradient is off-policy: responses are drawn from a truncated distribution."""
+    stop: list[Annotated[str, Field(min_length=1)]] = []
+    """A response, in a conversation a turn, is complete behind the first token with which its text has one of these."""
     batch_size: Annotated[int, Unkeyed] = Field(64, ge=1, le=1_000_000)
     """Responses sampled at the same time. Changes memory and speed, not the samples (up to rounding)."""
 

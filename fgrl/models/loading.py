@@ -56,7 +56,7 @@ def load(
         raise ValueError("a quantized base cannot be trained itself: add lora, or set quantize: none")
     dtype = getattr(torch, spec.dtype or saved.get("dtype", "float32"))
     lora = spec.lora if trainable else None
-    tokenizer = tokenizer_of(source.name, source.revision, spec.chat_template, spec.date_string)
+    tokenizer = tokenizer_of(source.name, source.revision, spec.templating)
     net = _backbone(source, kind, spec, dtype, NEWEST if lora is None else f"before_{NEWEST}")
     if lora is not None:
         net = _adapted(net, lora)

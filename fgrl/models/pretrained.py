@@ -18,7 +18,7 @@ import huggingface_hub
 
 from fgrl.base import lazy
 from fgrl.base.errors import DataError, FgrlError, Unavailable
-from fgrl.kinds.specs import DAY
+from fgrl.kinds.specs import DAY, PLAIN, Templating
 from fgrl.models import folders
 from fgrl.registry.problems import did_you_mean
 
@@ -40,6 +40,8 @@ REPORTING: Mapping[str, Any] = {"output_loading_info": True, "ignore_mismatched_
 """transformers returns what it found in the files; without the second it raises for wrong shapes, and names none."""
 TODAY = "26 Jul 2024"
 """The day that templates take for today where no `date_string` is set."""
+VARIABLES = "template_variables"
+"""In the settings of a tokenizer: what templates are given besides the conversation."""
 CLOCK = (
     "{%- macro strftime_now(format) -%}{%- set ns = namespace(text=format) -%}{%- for code, text in fgrl_clock.items() -%}"
     "{%- set ns.text = ns.text.replace(code, text) -%}{%- endfor -%}{{ ns.text }}{%- endmacro +%}"
@@ -131,22 +133,16 @@ def refuse_others(
         )
 
 
-def tokenizer_of(
-    name: str, revision: str | None, chat_template: str | None = None, date_string: str | None = None
-) -> Any:
-    """Return the tokenizer of a model: the same tokens of a text on every day and at every call. `chat_template` is a
-    file with the template to use instead of the tokenizer's; `date_string` the day that it takes for today.
-    """
+def tokenizer_of(name: str, revision: str | None, templating: Templating = PLAIN) -> Any:
+    """Return the tokenizer of a model: the same tokens of a text on every day and at every call."""
     import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
 
     if (Path(name) / "config.json").is_file():  # read by AutoTokenizer, too: a mistake in it is told by its own name
         pretrained(transformers.AutoConfig, name)
-    return _tried(pretrained(transformers.AutoTokenizer, name, revision=revision), name, chat_template, date_string)
+    return _tried(pretrained(transformers.AutoTokenizer, name, revision=revision), name, templating)
 
 
-def token_counter_of(
-    name: str, revision: str | None, chat_template: str | None = None, date_string: str | None = None
-) -> Any:
+def token_counter_of(name: str, revision: str | None, templating: Templating = PLAIN) -> Any:
     """Return a tokenizer that only counts: the same tokens as `tokenizer_of`, without the seconds that importing torch
     takes.
 
@@ -155,10 +151,10 @@ def token_counter_of(
     """
     file = _tokenizer_file(name, revision)
     if file is None:
-        return tokenizer_of(name, revision, chat_template, date_string)
+        return tokenizer_of(name, revision, templating)
     import transformers  # not lazily, see `tokenizer_of`
 
-    return _tried(pretrained(transformers.PreTrainedTokenizerFast, file.parent), name, chat_template, date_string)
+    return _tried(pretrained(transformers.PreTrainedTokenizerFast, file.parent), name, templating)
 
 
 def _tokenizer_file(name: str, revision: str | None) -> Path | None:
@@ -175,16 +171,19 @@ def _tokenizer_file(name: str, revision: str | None) -> Path | None:
     return None
 
 
-def _tried(tokenizer: Any, name: str, chat_template: str | None, date_string: str | None) -> Any:
+def _tried(tokenizer: Any, name: str, templating: Templating) -> Any:
     """Return the tokenizer with its template, both of which have worked in a trial: a template is a program, and so is
     a normalizer.
     """
+    chat_template, date_string, variables = templating
     place = f"model {name}" if chat_template is None else f"{chat_template}, the chat_template of model {name}"
     if chat_template is not None:
         with reading(name, chat_template):
             tokenizer.chat_template = Path(chat_template).read_text(encoding="utf-8")
     if date_string is not None:
         tokenizer.init_kwargs["date_string"] = date_string  # saved with it
+    if variables:
+        tokenizer.init_kwargs[VARIABLES] = dict(variables)
     tokenizer.apply_chat_template = partial(_rendered, tokenizer.apply_chat_template, tokenizer)
     model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     for chance in ("dropout", "alpha"):  # of merges, and of pieces
@@ -198,8 +197,9 @@ def _tried(tokenizer: Any, name: str, chat_template: str | None, date_string: st
 
 
 def _rendered(render: Any, tokenizer: Any, conversation: Any, **options: Any) -> Any:
-    """`apply_chat_template`, on one day."""
+    """`apply_chat_template`, on one day, with the variables of the recipe."""
     template = tokenizer.get_chat_template(options.pop("chat_template", None), options.get("tools"))
+    options = tokenizer.init_kwargs.get(VARIABLES, {}) | options
     options["date_string"] = today = tokenizer.init_kwargs.get("date_string", TODAY)
     if "strftime_now" in template:
         codes = [f"%{flag}{code}" for flag in ("-", "") for code in "aAbBcdHIjmMpSUwWxXyYZ"]

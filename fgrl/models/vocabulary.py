@@ -33,7 +33,7 @@ def read_vocabulary(spec: ModelSpec, resolve: Resolve | None = None) -> Vocabula
     """Of the model that `load` would load. Raises `DataError` or `Unavailable` as `load` does."""
     source = locate(spec, resolve)
     saved = source.saved_model()
-    tokenizer = tokenizer_of(source.name, source.revision, spec.chat_template, spec.date_string)
+    tokenizer = tokenizer_of(source.name, source.revision, spec.templating)
     eos_ids = set(saved["eos_ids"]) if saved else end_tokens(tokenizer, _generation(source))
     return Vocabulary(spec, tokenizer, eos_ids, end_of_answer(tokenizer, eos_ids))
 

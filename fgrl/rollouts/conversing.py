@@ -137,7 +137,7 @@ class Conversations(Drawing):
         talk.episode, sample = outcome, talk.request.sample
         assert sample is not None
         first = sample.prompt if outcome.prompt is None else outcome.prompt
-        talk.prompt = encode_prompt(self.tokenizer, first, talk.request.sampling.max_prompt_tokens)
+        talk.prompt = encode_prompt(self.tokenizer, first, talk.request.sampling.max_prompt_tokens, outcome.tools)
         return None
 
     def _stepped(self, talk: Conversation, outcome: Any) -> DrawnResponse | None:

@@ -4,8 +4,9 @@ token.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
@@ -18,6 +19,7 @@ jinja2 = lazy.load("jinja2")
 
 
 Ids = Prompt | DrawnResponse | Sequence[int]
+Tools = Sequence[Mapping[str, Any]]
 
 
 def ids_of(what: Ids) -> Sequence[int]:
@@ -25,15 +27,22 @@ def ids_of(what: Ids) -> Sequence[int]:
     return what.token_ids if isinstance(what, Prompt | DrawnResponse) else what
 
 
-def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: int | None = None) -> Prompt:
+def encode_prompt(
+    tokenizer: Any, prompt: str | Sequence[Message], max_tokens: int | None = None, tools: Tools = ()
+) -> Prompt:
     """Return a prompt as the model reads it, ready for an answer to follow.
 
     With a chat template, a text is one user turn, and the template is rendered directly to ids, including the header of
     the assistant's turn; without one, the text is encoded as it is. A prompt longer than `max_tokens` loses its
     beginning, except for the beginning-of-sequence token. Raises `DataError` for two beginning-of-sequence tokens in a
     row (every later probability would be wrong), for a chat without a chat template, and for an empty prompt.
+
+    tools: JSON schemas of what the model may call, which the template describes, else the system turn.
     """
     turns = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
+    if tools and not (tokenizer.chat_template and describes_tools(tokenizer, turns, tools)):
+        prompt = turns = with_tools(turns, tools)
+        tools = ()
     if isinstance(prompt, str) and not tokenizer.chat_template:
         ids = list(tokenizer(prompt).input_ids)
         if ids and ids[-1] == tokenizer.eos_token_id:  # some tokenizers append an end-of-sequence token
@@ -44,7 +53,7 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
                 "the prompt is a conversation (a `system` prompt makes it one), but the tokenizer has no chat template: name a file "
                 "with one as `chat_template` of the model, or use prompts that are a text"
             )
-        ids = list(rendered(tokenizer, turns, tokenize=True))
+        ids = list(rendered(tokenizer, turns, tools, tokenize=True))
     bos = tokenizer.bos_token_id
     if bos is not None:
         if ids[:2] == [bos, bos]:
@@ -63,19 +72,40 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message], max_tokens: i
     return Prompt(tuple(ids), turns=turns, template=tokenizer.chat_template, lost=lost)
 
 
-def rendered(tokenizer: Any, turns: Sequence[Message], *, tokenize: bool = False) -> Any:
+def rendered(tokenizer: Any, turns: Sequence[Message], tools: Tools = (), *, tokenize: bool = False) -> Any:
     """Return a conversation as the chat template writes it, with the header of the assistant's next turn: a text, or
     `tokenize` to ids. Raises `DataError` where the template refuses it.
     """
     messages = [{"role": turn.role, "content": turn.content} for turn in turns]
     try:
-        return tokenizer.apply_chat_template(messages, tokenize=tokenize, add_generation_prompt=True, return_dict=False)
+        return tokenizer.apply_chat_template(
+            messages, tools=list(tools) or None, tokenize=tokenize, add_generation_prompt=True, return_dict=False
+        )
     except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         roles = ", ".join(turn.role for turn in turns)
         raise DataError(
             f"the chat template refuses a conversation of {roles}: {error}; some templates take no system prompt "
             "(leave `system` out), and most want user and assistant in turn"
         ) from None
+
+
+CALLING = (
+    "You may call these tools. To call one, write a line of JSON between tags, and nothing after it: "
+    '<tool_call>{"name": "NAME", "arguments": {"PARAMETER": VALUE}}</tool_call>. The answer of the tool follows. '
+    "When you need no more tools, answer without a call."
+)
+
+
+def describes_tools(tokenizer: Any, turns: Sequence[Message], tools: Tools) -> bool:
+    """Return True if the chat template tells the model about tools, False if it ignores them."""
+    return bool(rendered(tokenizer, turns, tools) != rendered(tokenizer, turns))
+
+
+def with_tools(turns: Sequence[Message], tools: Tools) -> list[Message]:
+    """Return a conversation whose system turn describes tools."""
+    described = "\n".join([CALLING, *(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)])
+    system, rest = ([turns[0].content], turns[1:]) if turns and turns[0].role == "system" else ([], turns)
+    return [Message(role="system", content="\n\n".join([*system, described])), *rest]
 
 
 def encode_response(tokenizer: Any, text: str, end_id: int) -> list[int]:

@@ -63,7 +63,7 @@ class DrawnResponse:
     token_ids: list[int]
     """With the end-of-sequence token, unless the response was cut off or ended early."""
     finish: Finish
-    """How it ended: by an end-of-sequence token, by `DrawRequest.early`, or at `max_new_tokens`. There is no other way:
+    """How it ended: by an end-of-sequence token, by `DrawRequest.complete_at`, or at `max_new_tokens`. There is no other way:
     a request that an engine gave up is an error, never a response.
     """
     version: int = 0
@@ -92,4 +92,4 @@ class DrawnResponse:
     @property
     def record(self) -> Response:
         """Return what a JSON line stores of it."""
-        return Response(text=self.text, finished=self.finish == "end")
+        return Response(text=self.text, finished=self.finish != "length")

@@ -163,7 +163,7 @@ def _to_an_end(steps: Iterator[Step], responses: list[list[int]]) -> tuple[int, 
 def _shared(request: DrawRequest) -> tuple[Any, ...]:
     """Return what requests have in common that are decoded together; the seed is the last."""
     drawing = request.sampling
-    return drawing.temperature, drawing.top_p, drawing.top_k, repr(request.early), request.seed
+    return drawing.temperature, drawing.top_p, drawing.top_k, repr(request.complete_at), request.seed
 
 
 def _similar(request: DrawRequest) -> tuple[Any, ...]:
@@ -202,7 +202,8 @@ def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterato
     most, bound = int(limits.max()), int(least.max())
     uniform = uniforms(requests[0].seed, [request.row for request in requests], most).to(device)
     ends = torch.tensor(sorted(model.eos_ids), device=device)
-    is_complete = None if requests[0].early is None else complete(requests[0].early, model.tokenizer)
+    early = requests[0].complete_at
+    is_complete = None if early is None else complete(early, model.tokenizer)
     so_far: list[list[int]] = [[] for _ in prompts]
 
     # 1. read each distinct prompt once, then give every row its own copy of the keys and values

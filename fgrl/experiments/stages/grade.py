@@ -188,7 +188,7 @@ class GradeStage(Stage):
             return None
         source = sources.locate(self.policy, run.path)
         policy = self.policy
-        return pretrained.tokenizer_of(source.name, source.revision, policy.chat_template, policy.date_string)
+        return pretrained.tokenizer_of(source.name, source.revision, policy.templating)
 
     def _read(self, limit: int | None) -> tuple[Marks, dict[str, Marks], dict[str, int]]:
         """Both sides by (sample id, text), and counts of what was left out. The limit is on the left side's samples."""

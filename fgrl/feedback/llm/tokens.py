@@ -61,7 +61,7 @@ def load_tokenizer(model: ModelSpec, resolve: Callable[[Ref[Any]], Path] | None 
     folder.
     """
     source = sources.locate(model, resolve)
-    return _cached(source.name, source.revision, model.chat_template, model.date_string)
+    return _cached(source.name, source.revision, model.templating)
 
 
 @lru_cache(maxsize=4)

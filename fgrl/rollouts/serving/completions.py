@@ -38,10 +38,10 @@ class Reader:
 def body(request: DrawRequest, reader: Reader, name: str, *, own_ends: bool = True) -> dict[str, Any]:
     """Return the request for the model that the server calls `name`.
 
-    own_ends: the server may end the response where `request.early` has a string. Its decoder and ours can differ, so an
+    own_ends: the server may end the response where `request.complete_at` has a string. Its decoder and ours can differ, so an
     answer that is not complete for ours is asked for again without.
     """
-    sampling, early = request.sampling, request.early
+    sampling, early = request.sampling, request.complete_at
     # before `min_new_tokens` vLLM gives every stop token the probability 0, and only end tokens have that
     more = early.ids if early is not None and not sampling.min_new_tokens else frozenset()
     asked = {
@@ -74,7 +74,7 @@ def stream(request: DrawRequest) -> int:
 def read(
     answer: Any, request: DrawRequest, reader: Reader, complete: Callable[[Sequence[int]], bool] | None, version: int
 ) -> DrawnResponse:
-    """Return the response that an answer holds. complete: the test of `request.early`.
+    """Return the response that an answer holds. complete: the test of `request.complete_at`.
 
     Raises `BadAnswer` for everything else: an answer that was given up, cut off, to another prompt, with tokens that
     the request rules out, or without a finite log-probability for each token.

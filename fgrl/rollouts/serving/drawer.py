@@ -265,7 +265,8 @@ class Served(Drawer):
             return None
 
     async def _stream(self, slot: Slot, request: DrawRequest) -> Any:
-        ended = None if request.early is None else complete(request.early, self.model.tokenizer)
+        early = request.complete_at
+        ended = None if early is None else complete(early, self.model.tokenizer)
         ids: list[int] = []
         logp: list[float] = []
         async with slot.connection.open(self.limits.draw, 1) as client:

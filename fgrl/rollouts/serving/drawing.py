@@ -125,7 +125,8 @@ class FromServers(Drawing):
 
     async def _ask(self, slot: Slot, client: Any, number: int, work: Round, room: asyncio.Semaphore) -> None:
         request, limit = self.waiting[number], self.drawer.limits.draw
-        ended = None if request.early is None else self._complete(request.early)
+        early = request.complete_at
+        ended = None if early is None else self._complete(early)
         self._tries[number] += 1
         try:
             async with asyncio.timeout(limit):

@@ -1,0 +1,91 @@
+"""What chat templates are told besides the conversation: variables, tools; and texts at which a response is complete."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import CHAT_TEMPLATE
+from training_helpers import tiny
+
+from fgrl import rollouts
+from fgrl.components.engines.hf import HF
+from fgrl.kinds.specs import ModelSpec, Sampling
+from fgrl.models.pretrained import tokenizer_of
+from fgrl.rollouts.text import CALLING
+from fgrl.types import Message, Prompt
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "lookup",
+        "description": "Look a word up.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+WITH_TOOLS = "{% if tools %}{{ 'TOOLS ' + (tools | tojson) + '\n' }}{% endif %}" + CHAT_TEMPLATE
+THINKING = CHAT_TEMPLATE + "{{ '' if think else '<|stop|>' }}{{ mood if mood is defined }}"
+
+
+def with_template(folder: Path, base: Path, template: str) -> dict[str, Any]:
+    (folder / "chat.jinja").write_text(template)
+    return {"base": str(base), "chat_template": str(folder / "chat.jinja")}
+
+
+def text(tokenizer: Any, prompt: Prompt) -> str:
+    return str(tokenizer.decode(list(prompt.token_ids)))
+
+
+def test_variables_reach_the_template_and_stay_with_the_model(tmp_path: Path, tiny_model_dir: Path) -> None:
+    spec = with_template(tmp_path, tiny_model_dir, THINKING)
+    plain, told = (
+        tokenizer_of(str(tiny_model_dir), None, ModelSpec(**spec, template=template).templating)
+        for template in ({}, {"think": True, "mood": "calm"})
+    )
+    assert text(plain, rollouts.encode_prompt(plain, "Hello")).endswith("<|stop|>")
+    assert text(told, rollouts.encode_prompt(told, "Hello")).endswith("<|assistant|>\ncalm")
+    told.save_pretrained(tmp_path / "saved")
+    again = tokenizer_of(str(tmp_path / "saved"), None)
+    assert text(again, rollouts.encode_prompt(again, "Hello")).endswith("<|assistant|>\ncalm")
+
+
+def test_a_template_describes_the_tools(tmp_path: Path, tiny_model_dir: Path) -> None:
+    spec = ModelSpec(**with_template(tmp_path, tiny_model_dir, WITH_TOOLS))
+    tokenizer = tokenizer_of(str(tiny_model_dir), None, spec.templating)
+    shown = text(tokenizer, rollouts.encode_prompt(tokenizer, "What is a lamp?", tools=[TOOL]))
+    assert "TOOLS " in shown
+    assert '"lookup"' in shown
+    assert "tool_call" not in shown
+
+
+@pytest.mark.parametrize("system", [[], [Message(role="system", content="Be brief.")]])
+def test_a_template_that_ignores_tools_is_noticed(tiny_model_dir: Path, system: list[Message]) -> None:
+    """As that of SmolLM2: then the system turn describes them."""
+    tokenizer = tokenizer_of(str(tiny_model_dir), None)
+    prompt = rollouts.encode_prompt(tokenizer, [*system, Message(role="user", content="What is a lamp?")], tools=[TOOL])
+    first = prompt.turns[0]
+    assert first.role == "system"
+    assert first.content.count("Be brief.") == len(system)
+    assert CALLING in first.content
+    assert json.dumps(TOOL["function"]) in first.content
+    assert [turn.role for turn in prompt.turns] == ["system", "user"]
+
+
+def test_a_response_is_complete_at_a_stop_text(tiny_model_dir: Path) -> None:
+    model = tiny(tiny_model_dir)
+    asked = [Prompt((1, 20, 30, 40)), Prompt((1, 50))]
+    whole = rollouts.sample(model, HF().open(model), asked, Sampling(max_new_tokens=40), seed=5)
+    stop = whole[0].text[5]
+    cut = rollouts.sample(
+        model, HF().open(model), asked, Sampling(max_new_tokens=40, stop=[stop, "no such text"]), seed=5
+    )
+    for before, each in zip(whole, cut, strict=True):
+        assert each.token_ids == before.token_ids[: len(each)]
+        if stop in before.text:
+            assert each.finish == "early"
+            assert stop in each.text
+            assert each.record.finished
+            assert stop not in rollouts.decode(model.tokenizer, each.token_ids[:-1])
+    assert stop in cut[0].text

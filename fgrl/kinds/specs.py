@@ -62,6 +62,8 @@ class Templating(NamedTuple):
     """The day that it takes for today."""
     variables: tuple[tuple[str, Any], ...] = ()
     """What else it is given, by name."""
+    thinking: tuple[str, ...] = ()
+    """Between which marks a response thinks."""
 
 
 PLAIN = Templating()
@@ -114,6 +116,10 @@ class ModelSpec(Settings):
     template: dict[str, str | bool | int | float | None] = {}
     """Variables that chat templates are given, such as `{enable_thinking: false}`. Empty: those with which the stage or
     the exported model of `base` was trained.
+    """
+    thinking: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
+    """Marks between which a response thinks, such as `["<think>", "</think>"]`: rewards, metrics and environments get the
+    answer without what stands there. null: those with which the stage or the exported model of `base` was trained.
     """
 
     @model_validator(mode="before")
@@ -170,7 +176,9 @@ class ModelSpec(Settings):
     @property
     def templating(self) -> Templating:
         """Return how the tokenizer's chat template is used."""
-        return Templating(self.chat_template, self.date_string, tuple(sorted(self.template.items())))
+        return Templating(
+            self.chat_template, self.date_string, tuple(sorted(self.template.items())), tuple(self.thinking or ())
+        )
 
     def attention_here(self) -> str:
         """Return the attention that runs on this machine, which a stage's key has."""

@@ -175,7 +175,7 @@ def _tried(tokenizer: Any, name: str, templating: Templating) -> Any:
     """Return the tokenizer with its template, both of which have worked in a trial: a template is a program, and so is
     a normalizer.
     """
-    chat_template, date_string, variables = templating
+    chat_template, date_string, variables, thinking = templating
     place = f"model {name}" if chat_template is None else f"{chat_template}, the chat_template of model {name}"
     if chat_template is not None:
         with reading(name, chat_template):
@@ -184,6 +184,8 @@ def _tried(tokenizer: Any, name: str, templating: Templating) -> Any:
         tokenizer.init_kwargs["date_string"] = date_string  # saved with it
     if variables:
         tokenizer.init_kwargs[VARIABLES] = dict(variables)
+    if thinking:
+        tokenizer.init_kwargs["thinking"] = list(thinking)
     tokenizer.apply_chat_template = partial(_rendered, tokenizer.apply_chat_template, tokenizer)
     model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     for chance in ("dropout", "alpha"):  # of merges, and of pieces

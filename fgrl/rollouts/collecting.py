@@ -12,8 +12,8 @@ from fgrl.base import console, lazy
 from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS, DrawRequest
 from fgrl.kinds.specs import Sampling
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad_responses
-from fgrl.rollouts.responses import as_rollout
-from fgrl.rollouts.text import decode, encode_prompt
+from fgrl.rollouts.responses import as_rollout, read
+from fgrl.rollouts.text import encode_prompt
 from fgrl.types import DrawnResponse, Prompt, Rollout, Sample, Tokens
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def draw(
 def _drawn(model: Any, drawer: Drawer, asked: Sequence[DrawRequest]) -> list[DrawnResponse]:
     drawn = drawer.draw(asked)
     return [
-        replace(each, prompt=each.prompt if one.sample else one.prompt, text=decode(model.tokenizer, each))
+        read(model.tokenizer, each, each.prompt if one.sample else one.prompt)
         for one, each in zip(asked, drawn, strict=True)
     ]
 

@@ -69,7 +69,7 @@ class Conversation:
         """Return the conversation so far."""
         return DrawnResponse(
             self.token_ids, "end" if terminated and lost is None else "length", self.version, self.logp or None, self.authors,
-            self.turns, terminated, lost, prompt=self.prompt,
+            tuple(self.turns), terminated, lost, prompt=self.prompt,
         )  # fmt: skip
 
 

@@ -113,14 +113,14 @@ def _as_drawn(
             tuple(prompt["token_ids"]), turns=[Message(**each) for each in prompt["turns"]],
             template=prompt["template"], lost=prompt["lost"],
         )  # fmt: skip
-    return DrawnResponse(turns=[Turn(**each) for each in turns], **fields)
+    return DrawnResponse(turns=tuple(Turn(**each) for each in turns), **fields)
 
 
 def of_engine(response: DrawnResponse) -> dict[str, Any]:
     """Return what a drawer said about a response, without what `rollouts` added: the text, and the prompt where it is
     that of the request.
     """
-    fields = {name: value for name, value in vars(response).items() if name not in ("prompt", "text")}
+    fields = {name: value for name, value in vars(response).items() if name not in ("prompt", "text", "thought")}
     if not response.turns and response.lost is None:
         return fields
     prompt = vars(response.prompt) | {"turns": [each.model_dump() for each in response.prompt.turns]}

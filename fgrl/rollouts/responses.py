@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fgrl.base import lazy
-from fgrl.rollouts.text import Ids, decode, ids_of, offsets
+from fgrl.rollouts.text import Ids, decode, ids_of, offsets, thoughts
 from fgrl.types import DrawnResponse, Prompt, Rollout, Tokens
 
 if TYPE_CHECKING:
@@ -19,7 +20,13 @@ def given(model: Any, prompt: Ids, ids: Sequence[int]) -> DrawnResponse:
     """Return a response (token ids) that nobody has drawn here, as if it had been drawn."""
     asked = prompt if isinstance(prompt, Prompt) else Prompt(tuple(ids_of(prompt)))
     finish: Literal["end", "length"] = "end" if len(ids) and ids[-1] in model.eos_ids else "length"
-    return DrawnResponse(list(ids), finish, prompt=asked, text=decode(model.tokenizer, ids))
+    return read(model.tokenizer, DrawnResponse(list(ids), finish), asked)
+
+
+def read(tokenizer: Any, response: DrawnResponse, prompt: Prompt) -> DrawnResponse:
+    """Return a response with its prompt and its texts."""
+    text, thought = decode(tokenizer, response), thoughts(tokenizer, response.token_ids)
+    return replace(response, prompt=prompt, text=text, thought=thought)
 
 
 def as_rollout(
@@ -59,6 +66,5 @@ def _of_conversations(responses: Sequence[DrawnResponse], mask: torch.Tensor) ->
 def _written(model: Any, response: DrawnResponse) -> str:
     if response.turn is None:
         return response.text
-    return decode(
-        model.tokenizer, [token for token, turn in zip(response.token_ids, response.turn, strict=True) if turn >= 0]
-    )
+    own = [token for token, turn in zip(response.token_ids, response.turn, strict=True) if turn >= 0]
+    return decode(model.tokenizer, DrawnResponse(own, response.finish))

@@ -18,6 +18,8 @@ from fgrl.types import DrawnResponse, Message, Prompt
 jinja2 = lazy.load("jinja2")
 
 
+THINKING = "thinking"
+"""In the settings of a tokenizer: the marks between which a response thinks."""
 Ids = Prompt | DrawnResponse | Sequence[int]
 Tools = Sequence[Mapping[str, Any]]
 
@@ -121,8 +123,33 @@ def cut_response(ids: list[int], max_tokens: int, end_id: int) -> list[int]:
 
 
 def decode(tokenizer: Any, ids: Ids) -> str:
-    """Return the text of a response, without special tokens and without tidying of spaces."""
-    return str(tokenizer.decode(list(ids_of(ids)), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    """Return the text of a response, without special tokens and without tidying of spaces. That of a `DrawnResponse` is
+    without its thoughts.
+    """
+    text = str(tokenizer.decode(list(ids_of(ids)), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    return "".join(text[a:b] for a, b in _answer(tokenizer, ids, text))
+
+
+def thoughts(tokenizer: Any, response: Sequence[int]) -> str:
+    """Return what a response (token ids) thinks before it answers."""
+    whole, ends = DrawnResponse(list(response), "length"), [0]
+    text = decode(tokenizer, response)
+    for part in _answer(tokenizer, whole, text):
+        ends += part
+    return "".join(text[a:b] for a, b in zip(ends[::2], [*ends[1::2], len(text)], strict=True))
+
+
+def _answer(tokenizer: Any, ids: Ids, text: str) -> list[tuple[int, int]]:
+    """Return where a text answers, which is not between the marks of thoughts. A mark that ends a thought that did not
+    begin (the template has begun it) ends what stands before it.
+    """
+    marks = getattr(tokenizer, "init_kwargs", {}).get(THINKING)
+    if not marks or not isinstance(ids, DrawnResponse):
+        return [(0, len(text))]
+    begin, end = map(re.escape, marks)
+    thought = re.compile(rf"(?:\A(?:(?!{begin}).)*?|{begin}.*?){end}\s*|{begin}.*", re.DOTALL)
+    cuts = [0, *(place for found in thought.finditer(text) for place in found.span()), len(text)]
+    return [(a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=True) if a < b]
 
 
 def token_texts(tokenizer: Any, *parts: Ids) -> list[str]:
@@ -151,10 +178,19 @@ def offsets(tokenizer: Any, response: Ids) -> list[tuple[int, int]]:
     """Characters `start:end` of `decode(tokenizer, response)` that each token covers.
 
     Tokens that hold parts of one character (an emoji in byte-level vocabularies) all cover it. A special token covers
-    nothing. Together the tokens cover every character.
+    nothing, and so do the thoughts of a `DrawnResponse`. Together the tokens cover every character.
     """
     ids = ids_of(response)
-    return _offsets_by_bytes(tokenizer, ids) or _offsets_by_prefix(tokenizer, ids)
+    covered = _offsets_by_bytes(tokenizer, ids) or _offsets_by_prefix(tokenizer, ids)
+    text = decode(tokenizer, ids)
+    parts = _answer(tokenizer, response, text)
+    if parts == [(0, len(text))]:
+        return covered
+
+    def answered(place: int) -> int:
+        return sum(min(place, b) - a for a, b in parts if a < place)
+
+    return [(answered(start), answered(end)) for start, end in covered]
 
 
 def _offsets_by_bytes(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]] | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fgrl.base import lazy
 from fgrl.base.files import write_lines
 from fgrl.measuring.answer import Answer
-from fgrl.types import Advantages, Annotation, Message, Response, Rewards, Rollout, Sample, write_jsonl
+from fgrl.types import Advantages, Annotation, DrawnResponse, Message, Response, Rewards, Rollout, Sample, write_jsonl
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,7 +124,9 @@ class RolloutStore:
     ) -> StoredRollout:
         length = int(rollout.mask[i].sum())
         ids = rollout.response_ids[i, :length].tolist()
-        offsets = rollout.offsets[i] if rollout.offsets is not None else rollouts.offsets(self.tokenizer, ids)
+        offsets = (
+            rollout.offsets[i] if rollout.offsets else rollouts.offsets(self.tokenizer, DrawnResponse(ids, "length"))
+        )
         shown = _stored(self.tokenizer, ids, rollout.texts[i], offsets)
         stored, text = len(shown["tokens"]), shown["text"]
         worth = _number(float(rewards.response[i]))

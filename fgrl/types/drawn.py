@@ -84,7 +84,9 @@ class DrawnResponse:
     """Why the environment failed, so that nothing is known about the conversation; None: it did not."""
     prompt: Prompt = Prompt(())
     text: str = ""
-    """Without special tokens."""
+    """Without special tokens and thoughts."""
+    thought: str = ""
+    """What it thinks besides (`ModelSpec.thinking`)."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -92,4 +94,5 @@ class DrawnResponse:
     @property
     def record(self) -> Response:
         """Return what a JSON line stores of it."""
-        return Response(text=self.text, finished=self.finish != "length")
+        about = {"thought": self.thought} if self.thought else {}
+        return Response(text=self.text, finished=self.finish != "length", meta=about)

@@ -44,7 +44,8 @@ def test_only_rollouts_makes_a_prompt() -> None:
         file for file, node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Prompt" and file in imported
     }  # fmt: skip
-    assert makers == {"rollouts/policies.py", "rollouts/responses.py", "rollouts/text.py"}
+    assert "rollouts/text.py" in makers
+    assert all(file.startswith("rollouts/") for file in makers), makers
 
 
 def test_equal_prompts_are_read_once_whatever_they_were_made_of() -> None:
@@ -69,8 +70,9 @@ def test_a_prompt_says_how_much_of_it_was_cut(most: int) -> None:
 
 def test_the_record_of_a_response_is_its_text_and_whether_it_ended() -> None:
     assert DrawnResponse([5, 2], "end", text="a").record == Response(text="a", finished=True)
-    for finish in ("early", "length"):
-        assert DrawnResponse([5], finish, text="a").record == Response(text="a", finished=False)  # type: ignore[arg-type]
+    for finish, finished in (("early", True), ("length", False)):
+        assert DrawnResponse([5], finish, text="a").record == Response(text="a", finished=finished)  # type: ignore[arg-type]
+    assert DrawnResponse([5], "end", text="a", thought="b").record.meta == {"thought": "b"}
 
 
 def test_what_is_made_of_ids_is_the_same_for_a_response() -> None:

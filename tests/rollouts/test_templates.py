@@ -14,8 +14,8 @@ from fgrl import rollouts
 from fgrl.components.engines.hf import HF
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.models.pretrained import tokenizer_of
-from fgrl.rollouts.text import CALLING
-from fgrl.types import Message, Prompt
+from fgrl.rollouts.text import CALLING, thoughts
+from fgrl.types import DrawnResponse, Message, Prompt
 
 TOOL = {
     "type": "function",
@@ -71,6 +71,32 @@ def test_a_template_that_ignores_tools_is_noticed(tiny_model_dir: Path, system: 
     assert CALLING in first.content
     assert json.dumps(TOOL["function"]) in first.content
     assert [turn.role for turn in prompt.turns] == ["system", "user"]
+
+
+CASES = {
+    "plain": ("Just an answer.", "Just an answer.", ""),
+    "thought": ("<think>It is 4.</think>\n\nFour.", "Four.", "<think>It is 4.</think>\n\n"),
+    "begun by the template": ("It is 4.</think> Four.", "Four.", "It is 4.</think> "),
+    "cut off": ("Well <think>it may be", "Well ", "<think>it may be"),
+    "twice": ("<think>a</think>One <think>b</think>two", "One two", "<think>a</think><think>b</think>"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_thoughts_are_no_part_of_an_answer(tiny_model_dir: Path, case: str) -> None:
+    text, answer, thought = CASES[case]
+    tokenizer = tokenizer_of(
+        str(tiny_model_dir), None, ModelSpec(base=str(tiny_model_dir), thinking=["<think>", "</think>"]).templating
+    )
+    response = DrawnResponse(tokenizer(text, add_special_tokens=False).input_ids, "length")
+    assert rollouts.decode(tokenizer, response) == answer
+    assert thoughts(tokenizer, response.token_ids) == thought
+    assert rollouts.decode(tokenizer, response.token_ids) == text
+    offsets = rollouts.offsets(tokenizer, response)
+    assert "".join(answer[max(start, last) : end] for (start, end), last in zip(offsets, [0, *(end for _, end in offsets)], strict=False)) == answer  # fmt: skip
+    whole = rollouts.offsets(tokenizer, response.token_ids)
+    for (start, end), (a, b) in zip(offsets, whole, strict=True):
+        assert answer[start:end] in text[a:b]
 
 
 def test_a_response_is_complete_at_a_stop_text(tiny_model_dir: Path) -> None:

@@ -34,6 +34,8 @@ class Episode(ABC):
     """What the policy answers first; None: the prompt of the sample."""
     tools: Sequence[Mapping[str, Any]] = ()
     """Descriptions of the tools that the policy may call, as JSON schemas."""
+    role: str = "user"
+    """Whose turns the observations are in the chat template: `user` or `tool`. A template without the latter gets `user`."""
 
     @abstractmethod
     def step(self, text: str) -> tuple[str, float, bool, bool, Mapping[str, Any]]:
@@ -53,8 +55,8 @@ class Environment(Component, ABC):
     """What a policy talks to, turn by turn."""
 
     reproducible: ClassVar[bool] = True
-    """True if a conversation is a function of its sample, its seed and the texts of the policy. A run that is killed goes
-    on with the conversations of one that is; those of another one are begun again.
+    """True if a conversation is a function of its sample, its seed and the texts of the policy. Then a run that is killed
+    goes on in the middle of conversations, and ends with the same bytes.
     """
 
     max_turns: int = Field(8, ge=1, le=100_000)

@@ -58,6 +58,8 @@ class Conversation:
     token_ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     authors: list[int] = field(default_factory=list)
+    text: str = ""
+    """Of the last turn."""
     turns: list[Turn] = field(default_factory=list)
     version: int = 0
 
@@ -113,8 +115,9 @@ class Conversations(Drawing):
         talk.logp += drawn.token_logp or []
         talk.authors += [len(talk.turns)] * len(drawn)
         talk.version = drawn.version
+        talk.text = decode(self.tokenizer, drawn)
         assert talk.episode is not None
-        self._call(number, talk.episode.step, decode(self.tokenizer, drawn))
+        self._call(number, talk.episode.step, talk.text)
 
     def _answered(self, *, wait: bool = False) -> Iterator[tuple[int, DrawnResponse]]:
         """Go on with the conversations in which the environment has answered. Yield those that are over."""
@@ -154,7 +157,10 @@ class Conversations(Drawing):
         observation, reward, terminated, truncated, info = outcome
         number, end = len(talk.turns), len(talk.token_ids)
         observation = observation.encode("utf-8", "replace").decode()
-        turn = Turn(end, float(reward), observation, talk.version, error, _numbers(info))
+        assert talk.episode is not None
+        turn = Turn(
+            end, float(reward), talk.text, observation, talk.episode.role, talk.version, error, _numbers(info)
+        )  # fmt: skip
         talk.turns.append(turn)
         if terminated or truncated or number + 1 >= self.environment.max_turns:
             talk.turns[-1] = replace(turn, observation=shortened(self.tokenizer, observation, self._longest))
@@ -178,7 +184,7 @@ class Conversations(Drawing):
         """Return an observation as it fits, with its ids, and whether that is all of it; None: there is no room."""
 
         def ids(text: str) -> list[int]:
-            reply = Message(role=getattr(talk.episode, "role", "user"), content=text)
+            reply = Message(role=talk.turns[-1].role, content=text)
             return reply_ids(self.tokenizer, talk.prompt.turns, reply, talk.token_ids[-1] if talk.token_ids else None)
 
         room = min(self._longest, talk.left - 1 - len(ids("")))

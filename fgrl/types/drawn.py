@@ -42,14 +42,27 @@ class Turn:
     """Tokens of the response up to the end of the turn."""
     reward: float
     """What the environment gave for it."""
+    text: str = ""
+    """What the policy wrote, without thoughts."""
     observation: str = ""
     """What the environment answered, as the policy read it."""
+    role: str = "user"
+    """Of that message."""
     version: int = 0
     """Version of the weights that the turn was drawn from."""
     error: str | None = None
     """What the text of the turn made the environment raise; None: nothing."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Other numbers of the environment, by name."""
+
+
+def messages(turns: Sequence[Turn]) -> list[Message]:
+    """Return a conversation behind its prompt. What the environment answered at its end, nobody has read."""
+    said = [
+        (Message(role="assistant", content=each.text), Message(role=each.role, content=each.observation))
+        for each in turns
+    ]
+    return [message for both in said for message in both][:-1]
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 import talks
 import torch
+from scratch_registry import scratch_imports
 from talks import Talk
 from training_helpers import tiny
 
 from fgrl import rollouts
 from fgrl.components.engines.hf import HF
 from fgrl.components.rewards.environment import EnvironmentReward
+from fgrl.kinds import Reward
 from fgrl.kinds.specs import Sampling
 from fgrl.models.decoding.draw import draw, uniforms
+from fgrl.registry import build
 from fgrl.rollouts.conversing import Conversing, stream_of
 from fgrl.rollouts.kept import Kept
 from fgrl.rollouts.replies import CUT
-from fgrl.types import DrawnResponse, Sample
+from fgrl.types import DrawnResponse, Sample, messages
 
 PROMPTS = [Sample(id=str(i), prompt=f"Question {i} about the sea") for i in range(3)]
 SAMPLING = Sampling(max_new_tokens=120, batch_size=4)
@@ -224,3 +227,26 @@ def test_an_environments_rewards_are_on_the_ends_of_turns(model: Any) -> None:
         assert all(rollout.turn[row, place] != rollout.turn[row, place + 1] for place in places[:-1])  # type: ignore[index]
     assert bool(rollout.terminated.all())
     assert not bool(rollout.lost.any())
+
+
+def test_functions_get_the_messages_of_a_conversation(model: Any, tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").write_text(
+        "SEEN = []\n\ndef spoken(completions, **kwargs):\n    SEEN.extend(completions)\n"
+        "    return [float(len([m for m in each if m['role'] == 'assistant'])) for each in completions]\n"
+    )
+    rollout = rollouts.collect(
+        model, None, PROMPTS, SAMPLING, Conversing(HF().open(model), Talk(max_turn_tokens=5), model),
+        frozenset({"old_logp"}), per_prompt=2, seed=7, converses=True,
+    )  # fmt: skip
+    with scratch_imports():
+        assert (
+            build(Reward, {"name": "function", "path": f"{tmp_path / 'rewards.py'}:spoken"})
+            .scored(rollout)
+            .response.tolist()
+            == [3.0] * 6
+        )
+    for row, turns in enumerate(rollout.turns or []):
+        said = messages(turns)
+        assert [each.role for each in said] == ["assistant", "user", "assistant", "user", "assistant"]
+        assert said[2].content in rollout.texts[row]
+        assert said[3].content in rollout.texts[row]

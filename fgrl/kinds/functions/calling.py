@@ -35,7 +35,7 @@ from fgrl.kinds.functions.signatures import IN_WORDS, Function, Returns
 from fgrl.registry.explaining import nearby
 from fgrl.registry.problems import nearest
 from fgrl.registry.shielding import shielded
-from fgrl.types import Sample
+from fgrl.types import Message, Sample
 
 if TYPE_CHECKING:
     import asyncio
@@ -77,6 +77,8 @@ class Texts:
     """[N][T] characters of the text that each token covers; None: not known."""
     state: TrainerState | None = None
     """None: nothing is being trained."""
+    conversations: Sequence[Sequence[Message]] | None = None
+    """[N] responses to an environment, message by message; None: there is none."""
     logs: bool = False
     """True if there is a log for `log_metric` and `log_extra`."""
     metrics: dict[str, list[float]] = field(default_factory=dict)
@@ -90,8 +92,8 @@ class Texts:
         known: dict[str, Any] = {
             "prompts": [_prompt(sample, form) for sample in self.samples],
             "completions": [
-                [{"role": "assistant", "content": text}] if chat else text
-                for chat, text in zip(chats, self.texts, strict=True)
+                [message.model_dump() for message in own] if chat else text
+                for chat, own, text in zip(chats, self._messages(), self.texts, strict=True)
             ],
         }
         if self.ids is not None:
@@ -106,6 +108,9 @@ class Texts:
         if self.logs:
             known |= {"log_metric": self._log_metric, "log_extra": self._log_extra}
         return columns(self.samples) | known
+
+    def _messages(self) -> Sequence[Sequence[Message]]:
+        return self.conversations or [[Message(role="assistant", content=text)] for text in self.texts]
 
     def _log_metric(self, name: str, value: float) -> None:
         self.metrics.setdefault(str(name), []).append(float(value))

@@ -63,7 +63,8 @@ class OnlineRounds(Rounds):
         if self.prompts_per_iteration > len(prompts):
             raise DataError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")
         self.count = settings.iterations or settings.epochs * (len(prompts) // self.prompts_per_iteration)
-        steps = -(-rollout_batch_size // settings.batch_size) * algorithm.epochs
+        per_epoch = -(-rollout_batch_size // settings.batch_size)
+        steps, self.planned_rows = per_epoch * algorithm.epochs, rollout_batch_size / per_epoch
         self.total_steps = self.count * steps
         self.steps: list[Step] = []
         """Of the iteration: fewer than planned where rewards are missing or responses are left out."""
@@ -179,6 +180,7 @@ class OnlineRounds(Rounds):
         return StepLoader(
             units, self.steps, micro_batches=self.micro_batches, rank=process.rank, world=process.world,
             temperature=self.sampling.temperature, shared=self.model.actor.shares_prompts(gradient=True),
+            planned_rows=self.planned_rows,
         )  # fmt: skip
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, Numbers]:

@@ -35,7 +35,11 @@ class PolicyGradient(OnlineAlgorithm):
     entropy_coef: float = Field(0.0, ge=0, le=100)
     """Weight of an entropy bonus (a bonus: it is subtracted from the loss)."""
     aggregate: Aggregation = "seq_mean"
-    """Average the loss over tokens and then over responses, or over all tokens."""
+    """Average the loss over tokens and then over responses (`seq_mean`), over all tokens (`token_mean`), or divide its
+    sum over all tokens by the number of responses that a step was to have (`sum`). Only `sum` divides by a number that
+    does not depend on what was drawn: the others change the gradient where the policy decides about lengths or about
+    the number of turns, and their losses are smaller, so that `sum` wants a lower learning rate.
+    """
 
     @model_validator(mode="after")
     def _check_kl(self) -> PolicyGradient:

@@ -60,11 +60,14 @@ class StepLoader:
 
     def __init__(
         self, units: Units, steps: Sequence[Step], *, micro_batches: int, rank: int = 0, world: int = 1,
-        temperature: float = 1.0, shared: bool = True,
+        temperature: float = 1.0, shared: bool = True, planned_rows: float | None = None,
     ) -> None:  # fmt: skip
-        """`shared`: the model reads a prompt once when several rows of a micro-batch have it in common."""
+        """`shared`: the model reads a prompt once when several rows of a micro-batch have it in common. `planned_rows`:
+        the rows of a step of which none is missing or left out; None: those that it has.
+        """
         self.units, self.steps, self.micro_batches = units, steps, micro_batches
         self.rank, self.world, self.temperature, self.shared = rank, world, temperature, shared
+        self.planned_rows = planned_rows
 
     def __len__(self) -> int:
         return len(self.steps) * self.micro_batches
@@ -76,7 +79,7 @@ class StepLoader:
             for chosen in split(units, parts)[self.rank :: self.world]:
                 # every rank runs all micro-batches of a step; one without a unit repeats a unit, with a scale of 0
                 batch = self.units.batch(chosen or units[-1:])
-                batch.total_tokens, batch.total_rows = tokens, rows
+                batch.total_tokens, batch.total_rows, batch.planned_rows = tokens, rows, self.planned_rows
                 batch.scale = float(parts) if chosen else 0.0
                 batch.temperature = self.temperature
                 yield batch

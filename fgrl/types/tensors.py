@@ -276,6 +276,7 @@ class StepTotals(TypedDict):
 
     total_tokens: float
     total_rows: float
+    planned_rows: float | None
     scale: float
 
 
@@ -286,19 +287,23 @@ class Batch(Tokens):
     `total_tokens` and `total_rows` count drawn tokens (of `Advantages.trained` those) and rows of the whole
     optimizer step (all micro-batches, all ranks) and `scale` undoes the averaging over micro-batches and ranks, so that
     the loss of a step does not depend on how the step was cut up: loss = sum(x * mask) / total_tokens * scale.
+    `planned_rows` is `total_rows` as it would be if no response were missing or left out.
     """
 
     # [N], [N,T], or [N,C,T] by name: every column of the rollout, the rewards and the advantages, or of the rows of a data set
     columns: dict[str, Tensor] = field(default_factory=dict, metadata=WHOLE_STEP)
     total_tokens: float = field(default=1.0, metadata=WHOLE_STEP)
     total_rows: float = field(default=1.0, metadata=WHOLE_STEP)
+    planned_rows: float | None = field(default=None, metadata=WHOLE_STEP)  # None: `total_rows`
     scale: float = field(default=1.0, metadata=WHOLE_STEP)
     # at which the responses were sampled: their log-probabilities are taken at it
     temperature: float = field(default=1.0, metadata=WHOLE_STEP)
 
     def totals(self) -> StepTotals:
         """`ops.aggregate(x, batch.drawn, how, **batch.totals())` is this micro-batch's share of the step's loss."""
-        return StepTotals(total_tokens=self.total_tokens, total_rows=self.total_rows, scale=self.scale)
+        return StepTotals(
+            total_tokens=self.total_tokens, total_rows=self.total_rows, planned_rows=self.planned_rows, scale=self.scale
+        )  # fmt: skip
 
 
-Aggregation = Literal["token_mean", "seq_mean"]
+Aggregation = Literal["token_mean", "seq_mean", "sum"]

@@ -198,6 +198,28 @@ def test_groups_that_teach_nothing_leave_no_tiny_step(tiny_model_dir: Path, tmp_
     assert [rows for rows, _lr in steps_of(module)] == [2, 2], "4 of 6 responses, not 3 and 1"
 
 
+@pytest.mark.parametrize("micro", [1, 6])
+def test_a_sum_is_divided_by_the_responses_that_a_step_was_to_have(
+    micro: int, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    """Responses without a reward, and groups that are left out because they teach nothing, change no other's part."""
+    found: dict[str, Any] = {}
+    for name, missing, skip in (("all", (), False), ("skipped", (), True), ("missing", (0, 1), False)):
+        reward = reward_of(lambda rollout, i, missing=missing: NAN if i in missing else float(max(i, 1)))  # 0 and 1 tie
+        module = module_of(
+            tiny_model_dir, tmp_path / name, reward, algorithm=GRPO(aggregate="sum", skip_zero_variance=skip),
+            per_prompt=2, iterations=1, batch_size=6, micro_batch_size=micro if skip else 6, lora={"r": 4, "alpha": 8},
+        )  # fmt: skip
+        module.on_before_optimizer_step = lambda optimizer, name=name: found.update(
+            {name: [each.grad.clone() for group in optimizer.param_groups[:1] for each in group["params"]]}
+        )
+        (row,) = fitted(module)
+        assert row["missing"] == len(missing) / 6
+    assert max(float(each.abs().max()) for each in found["all"]) > 1e-3
+    for name in ("skipped", "missing"):
+        assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found["all"], found[name], strict=True))
+
+
 def steps_of(module: TrainingModule) -> list[tuple[int, float]]:
     """Rows and learning rate of each optimizer step."""
     steps: list[tuple[int, float]] = []

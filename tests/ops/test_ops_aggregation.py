@@ -56,7 +56,7 @@ def step(sizes: list[int], how: str, average: bool = False) -> tuple[torch.Tenso
     return total.detach(), weight.grad
 
 
-@pytest.mark.parametrize("how", ["token_mean", "seq_mean"])
+@pytest.mark.parametrize("how", ["token_mean", "seq_mean", "sum"])
 @pytest.mark.parametrize("average", [False, True], ids=["summed", "averaged by the trainer"])
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_a_step_does_not_depend_on_its_micro_batches(how: str, average: bool, partition: str):
@@ -75,6 +75,10 @@ def test_aggregates_are_the_means_they_are_called():
     torch.testing.assert_close(token_mean, x[MASK].mean())
     torch.testing.assert_close(seq_mean, (x[0, :3].mean() + x[1, 0] + x[3].mean()) / 3)
     assert abs(float(token_mean - seq_mean)) > 1e-3
+    total = ops.aggregate(x, MASK, "sum", total_tokens=tokens, total_rows=rows)
+    torch.testing.assert_close(total, x[MASK].sum() / 3)
+    planned = ops.aggregate(x, MASK, "sum", total_tokens=tokens, total_rows=rows, planned_rows=5.0, scale=2.0)
+    torch.testing.assert_close(planned, x[MASK].sum() * 2 / 5)
 
 
 def test_aggregating_over_nothing_is_an_error():

@@ -107,6 +107,7 @@ FUNCTIONS = {
     "explained_variance": (lambda x, y: ops.explained_variance(x, y, MASK), [MASK, MASK]),
     "token_mean": (lambda x: ops.aggregate(x, MASK, "token_mean", total_tokens=9, total_rows=4), [MASK]),
     "seq_mean": (lambda x: ops.aggregate(x, MASK, "seq_mean", total_tokens=9, total_rows=4), [MASK]),
+    "sum": (lambda x: ops.aggregate(x, MASK, "sum", total_tokens=9, total_rows=4), [MASK]),
     **{
         f"to_segments {how}": (lambda x, how=how: ops.to_segments(x, IDS, how)[0], [MASK])
         for how in ("last", "mean", "sum")

@@ -227,26 +227,29 @@ def value_loss(
 def aggregate(
     x: Tensor,
     mask: Tensor,
-    how: Literal["token_mean", "seq_mean"],
+    how: Literal["token_mean", "seq_mean", "sum"],
     *,
     total_tokens: float,
     total_rows: float,
+    planned_rows: float | None = None,
     scale: float = 1.0,
 ) -> Tensor:
     """Sum a per-token loss [B,T] of one micro-batch to its share of the optimizer step's loss, a scalar.
 
     token_mean: sum of x / total_tokens. seq_mean: sum over rows of each row's own mean / total_rows; a row without real
-    tokens adds 0. The totals count the whole optimizer step (all micro-batches of all processes), so the shares of any
+    tokens adds 0. sum: sum of x / planned_rows (None: total_rows), the only one whose divisor does not depend on what
+    the policy drew: with the others, the gradient of a token depends on how long responses are. The totals count the whole optimizer step (all micro-batches of all processes), so the shares of any
     partition of the step's rows add up to the same loss and the same gradient. `scale` undoes the averaging that the
     trainer does over micro-batches and processes (see `fgrl.types.Batch`).
 
     Raises ValueError for an unknown `how` and for a total that is not positive.
     """
-    check_choice("aggregate", how, ("token_mean", "seq_mean"))
-    total = total_tokens if how == "token_mean" else total_rows
+    check_choice("aggregate", how, ("token_mean", "seq_mean", "sum"))
+    planned = total_rows if planned_rows is None else planned_rows
+    total = {"token_mean": total_tokens, "seq_mean": total_rows, "sum": planned}[how]
     if total <= 0:
         raise ValueError(
             f"{how} over {total:g} {'tokens' if how == 'token_mean' else 'rows'}: leave out a step that has none"
         )
-    share = masked_sum(x, mask) if how == "token_mean" else masked_mean(x, mask, dim=1).sum()
+    share = masked_mean(x, mask, dim=1).sum() if how == "seq_mean" else masked_sum(x, mask)
     return share * (scale / total)

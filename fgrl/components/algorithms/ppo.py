@@ -71,7 +71,9 @@ class PPO(PolicyGradient):
     missing_eos_penalty: float = Field(0.0, ge=0, le=1e6)
     """Subtracted from the reward of the last token of a response without an end-of-sequence token."""
     aggregate: Aggregation = "token_mean"
-    """Average the loss over all tokens, or over tokens and then over responses."""
+    """Average the loss over all tokens, over tokens and then over responses, or divide its sum by the number of
+    responses that a step was to have, which does not depend on what was drawn (`sum`).
+    """
     skip_text: list[str] = []
     """Leave out tokens whose text, without white space around it, is one of these, such as `[",", ".", "?", "!"]`: they
     take no part in any term (advantages, KL, losses, whitening, entropy bonus), and a reward on one of them is lost.

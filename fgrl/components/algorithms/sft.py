@@ -21,7 +21,9 @@ class SFT(OfflineAlgorithm):
     data = "samples"
 
     aggregate: Aggregation = "token_mean"
-    """Average over all tokens of an optimizer step, or over tokens and then over responses."""
+    """Average over all tokens of an optimizer step, or over tokens and then over responses; `sum`: the sum over all
+    tokens divided by the number of responses.
+    """
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
         """-log p(token), aggregated over the whole optimizer step."""

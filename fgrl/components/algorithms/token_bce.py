@@ -47,7 +47,9 @@ class TokenBCE(OfflineAlgorithm):
     that token.
     """
     aggregate: Aggregation = "token_mean"
-    """Average over all tokens of an optimizer step (Eq. 5), or over tokens and then over responses."""
+    """Average over all tokens of an optimizer step (Eq. 5), or over tokens and then over responses; `sum`: the sum over
+    all tokens divided by the number of responses.
+    """
     positive_weight: float = Field(1.0, gt=0, le=1e6)
     """Weight of marked tokens in the loss."""
 

@@ -34,6 +34,7 @@ if _CHECKED:
     from fgrl.rollouts import score_with, select
     from fgrl.training.group_relative import GroupRelative
     from fgrl.training.references import ReferencedAlgorithm
+    from fgrl.training.turn_relative import TurnRelative
     from fgrl.types import *  # noqa: F403
 
 __version__ = "0.2.0"
@@ -62,6 +63,7 @@ _NAMES = {
     ),
     "training.group_relative": "GroupRelative",
     "training.references": "ReferencedAlgorithm",
+    "training.turn_relative": "TurnRelative",
     "experiments.pipeline.run": "scratch_run",
     "registry": "File Folder FolderOrName Problems Settings Unkeyed build",
     "rollouts": "score_with select",

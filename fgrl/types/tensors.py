@@ -154,6 +154,11 @@ class Tokens(TensorRows):
         """
         return self.mask if self.turn is None else self.mask & (self.turn >= 0)
 
+    @property
+    def turn_ids(self) -> Tensor:
+        """[B,T] long: the turn in which the policy drew the token, from 0; -1 where it drew none."""
+        return torch.where(self.drawn, 0 if self.turn is None else self.turn, -1)
+
 
 @dataclass
 class Rollout(Tokens):

@@ -45,6 +45,7 @@ ALGORITHMS = {
     "ppo": ("", "{name: ppo, kl_coef: 0.1, adaptive_kl: {target: 0.1, horizon: 40}, entropy_coef: 0.01}"),
     "grpo": ("", "{name: grpo, kl_coef: 0.1, kl_in: loss}"),
     "rtt_grpo": ("", "{name: rtt_grpo, kl_coef: 0.1}"),
+    "turn_rloo": ("", "turn_rloo"),
 }
 """Data and algorithm of a training for each."""
 

@@ -59,7 +59,10 @@ def trained(recipe: Path, name: str, *changes: str) -> tuple[dict[str, torch.Ten
 PPO = ["algorithm={name: ppo, kl_coef: 0.05}", "train.critic_lr=1e-2"]
 
 
-@pytest.mark.parametrize("changes", [[], PPO], ids=["grpo", "ppo"])
+TURN_RLOO = ["algorithm={name: turn_rloo}"]
+
+
+@pytest.mark.parametrize("changes", [[], PPO, TURN_RLOO], ids=["grpo", "ppo", "turn_rloo"])
 def test_micro_batches_change_no_training(recipe: Path, changes: list[str]) -> None:
     weights, log = trained(recipe, "whole", *changes)
     others, other_log = trained(recipe, "parts", "train.micro_batch_size=1", *changes)

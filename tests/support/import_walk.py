@@ -133,7 +133,7 @@ def _between_components(graph: Mapping[str, list[tuple[int, str]]]) -> Iterator[
 def _silent_components(modules: Mapping[str, str]) -> Iterator[str]:
     packages = {module.rpartition(".")[0] for module in modules}
     for module, source in modules.items():
-        if not _in_catalogue(module) or module in packages:
+        if not _in_catalogue(module) or module in packages or module.count(".") == 2:  # the package of a kind
             continue
         if not _called(source) & set(REGISTERS):
             yield f"{module}: registers nothing that `fgrl list` shows"

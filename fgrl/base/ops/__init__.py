@@ -23,6 +23,7 @@ from fgrl.base.ops.losses import (
     importance_weight,
     kl,
     known_criteria,
+    leave_one_out,
     standardize,
     value_loss,
 )

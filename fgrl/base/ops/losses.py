@@ -55,6 +55,22 @@ def group_advantage(reward: Tensor, group: Tensor, eps: float = 1e-6) -> Tensor:
     return standardize(reward, ~torch.isnan(reward), group_index(group), unbiased=True, eps=eps)
 
 
+def leave_one_out(x: Tensor, valid: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x minus the mean of the other valid entries in its column and group, and where there are others, [B,K] each.
+
+    x, valid (bool): [B,K]; group: long [B], any numbers. An entry without others stays as it is. Equal entries give
+    exactly 0, and what is not valid gives 0.
+    """
+    index = group_index(group)
+    size = (int(index.max()) + 1 if len(index) else 0, x.shape[1])
+    where, known = index[:, None].expand_as(x), x.masked_fill(~valid, torch.inf)
+    low = x.new_full(size, torch.inf).scatter_reduce(0, where, known, "amin")[index]
+    above = zero_masked(x - low, valid)  # so that rounding leaves nothing of equal entries
+    total, count = (x.new_zeros(size).index_add(0, index, part)[index] for part in (above, valid.to(x.dtype)))
+    others = valid & (count > 1)
+    return zero_masked(torch.where(others, above - (total - above) / (count - 1).clamp(min=1), x), valid), others
+
+
 def group_index(group: Tensor) -> Tensor:
     """Return the groups numbered from 0 without gaps: long [B]."""
     index: Tensor = torch.unique(group, return_inverse=True)[1]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgrl.types import Annotation, Message, Record, Response, Sample, Span, read_jsonl, write_jsonl
+from fgrl.types import Annotation, Message, Record, Response, Sample, Span, Turn, read_jsonl, write_jsonl
 
 
 class FollowUp(Record):
@@ -35,6 +35,9 @@ class Answer(Record):
 
     `T` response tokens, the end-of-sequence token counted; there are none where the response was given as text rather
     than drawn. Log-probabilities, KL and rewards are those of `response`, not of the follow-ups.
+
+    A conversation with an environment is one response, with what the environment wrote. Log-probabilities and KL are of
+    the tokens that the model drew.
     """
 
     model: str = ""
@@ -44,6 +47,16 @@ class Answer(Record):
     response: Response
     follow_ups: list[FollowUp] = []
     """Questions after this response, with the responses to them."""
+    turn: list[int] = []
+    """[T] of a conversation with an environment: the number of the turn in which the model drew the token, from 0; -1: the
+    environment wrote it. Empty: there was no environment.
+    """
+    turns: list[Turn] = []
+    """Of a conversation: what the environment gave and answered for each turn, and what went wrong."""
+    terminated: bool = True
+    """False for a conversation that was truncated: more could have followed."""
+    lost: str | None = None
+    """Why the environment failed. Such a conversation is missing: the metric `environment` counts it, others leave it out."""
     tokens: list[str] = []
     """[T] decoded pieces, for display."""
     offsets: list[tuple[int, int]] = []
@@ -85,8 +98,8 @@ class Answer(Record):
 
     @property
     def text(self) -> str:
-        """The response's text."""
-        return self.response.text
+        """What the model wrote: the response's text; of a conversation its turns, one below the other."""
+        return "\n".join(turn.text for turn in self.turns) if self.turns else self.response.text
 
     @property
     def chat(self) -> list[Message]:
@@ -107,8 +120,8 @@ class Answer(Record):
 
     @property
     def n_tokens(self) -> int:
-        """T."""
-        return len(self.tokens)
+        """Tokens that the model drew: T, without those of an environment."""
+        return sum(number >= 0 for number in self.turn) if self.turn else len(self.tokens)
 
     @property
     def given(self) -> bool:

@@ -19,6 +19,7 @@ from fgrl.measuring.answer import Answer, FollowUp, read_answers, write_answers
 from fgrl.measuring.attributing import as_rollout, attributions
 from fgrl.measuring.given import follow_ups, prompt_alone
 from fgrl.measuring.held_out import HeldOut
+from fgrl.rollouts.conversing import Conversing
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.policies import LentPolicy
 from fgrl.types import DrawnResponse, Message, Rewards, Rollout, Sample
@@ -39,6 +40,9 @@ def answers(
     cannot visit what follows an end. They and the rewards are of the first answer; a prompt's follow-ups are asked
     after the model's own answers.
 
+    With an environment an answer is a conversation. One in which the environment failed is recorded as such, without
+    numbers; a process that continues has it again.
+
     first: the number of the first prompt among all prompts, where a process answers a part of them: which random stream
     an answer is drawn from depends on its prompt's number. without_adapter: where there is no `reference`, it is the
     model with its adapter switched off. fingerprint: identifies the model's weights, for rewards that need "policy".
@@ -51,7 +55,8 @@ def answers(
     needs = needs_of_rewards | {"offsets"} | {fields[need] for need in asked.needs()}
     if reference is None and not without_adapter and needs & {"ref_logp", "ref_kl", "ref_entropy"}:
         raise DataError("a reward reads the reference model, and there is none: name one of `models` as `reference`")
-    drawer = asked.engine.open(model)
+    drawer, environment = asked.engine.open(model), asked.environment
+    talker = drawer if environment is None else Conversing(drawer, environment, model)
     lent_policy = None
     if needs_of_rewards & {"policy", "entropy"}:
         lent_policy = LentPolicy(
@@ -61,9 +66,11 @@ def answers(
 
     def answers_to(asked_now: Sequence[Sample], place: int) -> list[Answer]:
         # 1. draw
-        groups = rollouts.draw(model, drawer, asked_now, sampling, asked.per_prompt, seed=seed, first=place)
+        groups = rollouts.draw(
+            model, talker, asked_now, sampling, asked.per_prompt, seed=seed, first=place, converses=environment is not None
+        )  # fmt: skip
         drawn = [response for group in groups for response in group]
-        samples = [sample for sample in asked_now for _ in range(asked.per_prompt)]
+        samples = rollouts.answered([sample for sample in asked_now for _ in range(asked.per_prompt)], drawn)
         # 2. score
         rollout = as_rollout(
             drawn, model, needs=needs, reference=reference, samples=samples, lent_policy=lent_policy,
@@ -93,7 +100,7 @@ def answers(
                 answers = read_answers(part)[name]
             else:
                 answers = answers_to(asked_now, place)
-                if part is not None:
+                if part is not None and all(answer.lost is None for answer in answers):
                     write_answers(part, {name: answers})
             every += answers
             ticker.advance(len(answers))
@@ -136,20 +143,25 @@ def recorded(
     """Row `i` of the rollout as an answer."""
     length = len(drawn)
     assert rollout.offsets is not None
+    lost = drawn.lost is not None
 
     def summed(field: Any) -> float | None:
-        return None if field is None else float(torch.where(rollout.drawn, field, 0.0)[i, :length].sum())
+        return None if field is None or lost else float(torch.where(rollout.drawn, field, 0.0)[i, :length].sum())
 
     return Answer(
         model=name,
         sample=prompt_alone(sample),
         response=drawn.record,
+        turn=drawn.turn or [],
+        turns=list(drawn.turns),
+        terminated=drawn.terminated,
+        lost=drawn.lost,
         tokens=rollouts.token_texts(tokenizer, drawn),
         offsets=rollout.offsets[i],
         logp=summed(rollout.old_logp),
         ref_logp=summed(rollout.ref_logp),
         kl=summed(rollout.ref_kl),
-        rewards={key: response_reward(reward, i) for key, reward in scored.items()},
+        rewards={key: None if lost else response_reward(reward, i) for key, reward in scored.items()},
         token_rewards={key: token_rewards(reward, i, length) for key, reward in scored.items()},
         segments={
             key: reward.segment_ids[i, :length].tolist()

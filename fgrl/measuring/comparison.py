@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -35,6 +35,8 @@ class Compared(Metric):
     """Share of the draws inside the interval."""
     seed: int = 0
     """Of the draws."""
+    counts_lost: ClassVar[bool] = False
+    """True if it is shown conversations in which an environment failed, too."""
 
     @property
     def called(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -10,8 +10,19 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from fgrl.base.errors import DataError
-from fgrl.kinds import ANSWER_NEEDS, Engine, Metric, Peek, Reader, ToDraw, check_needs, default_engine, stated
-from fgrl.kinds.functions import checked_measured, own_code
+from fgrl.kinds import (
+    ANSWER_NEEDS,
+    Engine,
+    Environment,
+    Metric,
+    Peek,
+    Reader,
+    ToDraw,
+    check_needs,
+    default_engine,
+    stated,
+)
+from fgrl.kinds.functions import checked_measured, environment_failed, own_code
 from fgrl.kinds.specs import Sampling
 from fgrl.measuring import given
 from fgrl.measuring.answer import Answer
@@ -37,6 +48,8 @@ class HeldOut(Settings):
     """Turns of a conversation, at most: the prompt, then its follow-ups (`meta.follow_ups`); null asks all."""
     engine: Engine = Field(default_factory=default_engine)
     """What draws."""
+    environment: Environment | None = None
+    """What the models talk to, each conversation with the same seed for all of them; null: an answer is one turn."""
     overlap: OverlapPolicy = "warn"
     """What to do with prompts that a model was trained on, word for word or up to case, white space and final
     punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out.
@@ -63,14 +76,33 @@ class HeldOut(Settings):
                 metric.check_answers(self.per_prompt)
         return self
 
+    @model_validator(mode="after")
+    def _converses(self) -> HeldOut:
+        if self.environment is not None and self.turns is not None:
+            raise ValueError(
+                "turns: prompts have no follow-ups where an environment answers; set environment.max_turns"
+            )
+        return self
+
     def draws(self) -> bool:
         """Return True if `per_prompt` answers are drawn, rather than all of them given."""
         return True
 
     def asked(self, limit: int | None) -> list[Sample]:
         """Return the prompts, with as many follow-ups as there are `turns`; after `setup` of the reader."""
-        prompts = islice(self.prompts.read(), limit)
+        prompts: Iterable[Sample] = islice(self.prompts.read(), limit)
+        if self.environment is not None:
+            prompts = [given.shortened(prompt, 1) for prompt in prompts]
         return list(prompts) if self.turns is None else [given.shortened(prompt, self.turns) for prompt in prompts]
+
+    def check_conversations(self, name: str, answers: Sequence[Answer], say: Callable[[str], object]) -> None:
+        """Report conversations in which the environment failed. Raises `UserCodeError` where it did in all of them."""
+        lost = [answer for answer in answers if answer.lost is not None]
+        if lost and self.environment is not None:
+            example = f"for example {lost[0].lost}, for the prompt {lost[0].id}"
+            if len(lost) == len(answers):
+                raise environment_failed(self.environment, f"{len(lost)} conversations of {name}", example)
+            say(f"warning: the environment failed in {len(lost)} of {len(answers)} conversations of {name}, {example}")
 
     def needs(self) -> frozenset[str]:
         """Return what the metrics read of an answer beyond its text."""
@@ -104,14 +136,18 @@ def measure(
     """Return the measurements of all metrics as one mapping by metric, and what they were derived from; not of a metric
     that returns finished numbers, but with the symptoms of reward hacking, which are always observed.
 
+    Conversations in which an environment failed are missing (`known`).
+
     Raises `DataError` when two metrics use the same name.
     """
     measured: dict[str, Any] = {}
     observed: dict[str, Observed] = {}
+    every, answers = answers, known(answers)
     for place, metric in enumerate(metrics):
         with own_code(metric, "measure"):
             if isinstance(metric, Compared) and type(metric).measure is Compared.measure:
-                own = observed[metric.called] = metric.observe(answers, baseline, f"metrics.{place}")
+                shown = every if metric.counts_lost else answers
+                own = observed[metric.called] = metric.observe(shown, baseline, f"metrics.{place}")
                 value = {metric.called: own.derived()}
             else:
                 value = metric.measure(answers, baseline=baseline)
@@ -120,7 +156,18 @@ def measure(
             raise DataError(f"two metrics measure {sorted(twice)[0]!r}: leave one of them out, or give it a `title`")
         measured |= by_metric
     observed[SYMPTOMS] = Observed({model: symptoms(own) for model, own in answers.items()}, {})
-    return measured, Observations.of(observed, answers)
+    return measured, Observations.of(observed, every)
+
+
+def known(answers: Mapping[str, Sequence[Answer]]) -> Mapping[str, Sequence[Answer]]:
+    """Return the answers without conversations in which the environment failed, and without the prompts to which a model
+    has no other answer: models are compared prompt by prompt.
+    """
+    if all(answer.lost is None for own in answers.values() for answer in own):
+        return answers
+    left = {model: [answer for answer in own if answer.lost is None] for model, own in answers.items()}
+    common = set[str].intersection(*({answer.id for answer in own} for own in left.values()))
+    return {model: [answer for answer in own if answer.id in common] for model, own in left.items()}
 
 
 def meanings(metrics: Sequence[Metric], measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,20 +191,19 @@ def _explained(metric: Metric, by_model: Mapping[str, Any]) -> dict[str, Any]:
 
 def judged(metrics: Sequence[Metric], answers: Sequence[Answer]) -> list[Answer]:
     """Return the answers with the verdicts and scores of the metrics that have some for single ones, and what breaks
-    them.
+    them; of a conversation it is not known where. One in which the environment failed has none.
     """
     deciding = [metric for metric in metrics if isinstance(metric, Compared)]
-    scored = {f"{metric.called}.{name}": own for metric in deciding for name, own in metric.scores(answers).items()}
-    result = []
-    for place, answer in enumerate(answers):
+    known = [answer for answer in answers if answer.lost is None]
+    scored = {f"{metric.called}.{name}": own for metric in deciding for name, own in metric.scores(known).items()}
+    result = {}
+    for place, answer in enumerate(known):
         decided = {metric.called: verdict for metric in deciding if (verdict := metric.verdict(answer)) is not None}
-        result.append(
-            answer.model_copy(
-                update={
-                    "verdicts": {name: passed for name, (passed, _spans) in decided.items()},
-                    "scores": {name: score for name, own in scored.items() if (score := own[place]) is not None},
-                    "violations": {name: spans for name, (_passed, spans) in decided.items() if spans},
-                }
-            )
+        result[id(answer)] = answer.model_copy(
+            update={
+                "verdicts": {name: passed for name, (passed, _spans) in decided.items()},
+                "scores": {name: score for name, own in scored.items() if (score := own[place]) is not None},
+                "violations": {name: spans for name, (_, spans) in decided.items() if spans and not answer.turn},
+            }
         )
-    return result
+    return [result.get(id(answer), answer) for answer in answers]

@@ -64,7 +64,9 @@ class Observations:
 
     @classmethod
     def of(cls, metrics: Mapping[str, Observed], answers: Mapping[str, Sequence[Answer]]) -> Observations:
-        prompts = {answer.id: digest(_asked(answer)) for own in answers.values() for answer in own}
+        every = (answer for own in answers.values() for answer in own)
+        # what an environment asks may be unknown where it failed
+        prompts = {one.id: digest(_asked(one)) for one in sorted(every, key=lambda answer: answer.lost is None)}
         return cls(metrics, prompts, {model: len(own) for model, own in answers.items()})
 
 

@@ -5,6 +5,7 @@ from the very ids that were drawn.
 """
 
 from fgrl.rollouts.collecting import (
+    answered,
     check_exact,
     collect,
     draw,

@@ -134,6 +134,7 @@ class Conversations(Drawing):
 
     def _begun(self, talk: Conversation, outcome: Any) -> DrawnResponse | None:
         if isinstance(outcome, FAILURES):
+            talk.prompt = Prompt((self.drawer.model.pad_id,))  # models read no empty ones
             return talk.response(lost=_said(outcome))
         if isinstance(outcome, BaseException):
             raise outcome

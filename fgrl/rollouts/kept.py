@@ -96,12 +96,15 @@ class Keeping(Drawing):
 
 
 def _read(file: Path) -> dict[str, DrawnResponse]:
-    """Return the responses in a file. A line that was cut off has none."""
+    """Return the responses in a file. A line that was cut off has none, and a conversation in which the environment failed
+    is begun again.
+    """
     kept: dict[str, DrawnResponse] = {}
     for line in file.read_bytes().split(b"\n") if file.exists() else []:
         with contextlib.suppress(ValueError):
             one = json.loads(line)
-            kept[one["asked"]] = _as_drawn(**one["drawn"])
+            if one["drawn"].get("lost") is None:
+                kept[one["asked"]] = _as_drawn(**one["drawn"])
     return kept
 
 

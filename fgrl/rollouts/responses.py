@@ -59,7 +59,7 @@ def _of_conversations(responses: Sequence[DrawnResponse], mask: torch.Tensor) ->
         "turns": [each.turns for each in responses],
         "turn_reward": reward,
         "terminated": torch.tensor([each.terminated for each in responses]),
-        "lost": torch.tensor([each.lost is not None for each in responses]),
+        "lost": [each.lost for each in responses],
     }
 
 

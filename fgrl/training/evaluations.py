@@ -152,8 +152,9 @@ class AnsweredSet:
         digests of the prompts that it is trained on.
         """
         self.name, self.settings, self.model, self.reference, self.run = name, settings, model, reference, run
-        for component in (settings.prompts, settings.engine):
-            component.setup(run)
+        for component in (settings.prompts, settings.engine, settings.environment):
+            if component is not None:
+                component.setup(run)
         for metric in settings.metrics:
             metric.setup(_RecordsIn(folder, run))
         asked = [HeldOutItem.of(sample, sample.prompt) for sample in settings.asked(run.limit)]
@@ -174,6 +175,7 @@ class AnsweredSet:
         )  # fmt: skip
         name = TRAINED if step else START
         drawn = {name: together.everybody(own)}
+        self.settings.check_conversations(self.name, drawn[name], self.run.say)
         write_answers(folder / "answers.jsonl", drawn)
         if not step:
             self._start = drawn[START]

@@ -15,7 +15,7 @@ from fgrl.base import console, seeds
 from fgrl.base.errors import FAILED, DataError, FgrlError, Stopped
 from fgrl.feedback.llm import together
 from fgrl.kinds import Correction, Drawer, Environment, OnlineAlgorithm, Reward, Run, note_step
-from fgrl.kinds.functions import as_user_error, checked_advantages, checked_state, own_code
+from fgrl.kinds.functions import as_user_error, checked_advantages, checked_state, environment_failed, own_code
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import name_of
 from fgrl.rollouts import policies
@@ -130,6 +130,9 @@ class OnlineRounds(Rounds):
                 rollout, rewards = gather.everywhere(rollout, rewards, process.world)
             everything = rollout, rewards
             rollout, rewards, missing = gather.drop_missing(rollout, rewards)
+            failures = [why for why in everything[0].lost or [] if why is not None]
+            if failures:
+                self._report_failures(failures, len(everything[0].mask), number)
             if not len(rollout.mask):
                 text, prompt = everything[0].texts[0], everything[0].samples[0].prompt
                 asked = prompt if isinstance(prompt, str) else prompt[-1].content
@@ -161,6 +164,7 @@ class OnlineRounds(Rounds):
             "seconds/collect": collected - begin,
             "seconds/score": scored - collected,
             "missing": missing / (missing + len(rollout.mask)),
+            **({} if self.environment is None else {"environment_failed": len(failures) / len(everything[0].mask)}),
             "prompts_cut": self._cut(number),
         }
         if lent_policy is not None:
@@ -224,7 +228,8 @@ class OnlineRounds(Rounds):
         try:
             rewards = self.reward.scored(rollout)
             if rollout.lost is not None:
-                rewards.response = rewards.response.masked_fill(rollout.lost, torch.nan)
+                lost = torch.tensor([why is not None for why in rollout.lost], device=rewards.response.device)
+                rewards.response = rewards.response.masked_fill(lost, torch.nan)
             check_columns(self.reward, rewards, self.algorithm)
         except Exception as error:
             failure = as_user_error(error)
@@ -238,6 +243,13 @@ class OnlineRounds(Rounds):
             raise first
         assert rewards is not None
         return rewards
+
+    def _report_failures(self, failures: Sequence[str], count: int, number: int) -> None:
+        assert self.environment is not None
+        example, most = f"for example {failures[0]}", f"conversations of iteration {number}"
+        if len(failures) == count:
+            raise environment_failed(self.environment, f"{count} {most}", example)
+        self.run.say(f"warning: the environment failed in {len(failures)} of {count} {most}, {example}")
 
     def _cut(self, number: int) -> float:
         """Share of an iteration's prompts that lose their beginning."""

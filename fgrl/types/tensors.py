@@ -190,8 +190,8 @@ class Rollout(Tokens):
     turn_reward: Tensor | None = field(default=None, metadata=TOKEN)
     # [B] bool: False for a conversation that was truncated, so that more could have followed
     terminated: Tensor | None = field(default=None, metadata=RESPONSE)
-    # [B] bool: conversations in which the environment failed
-    lost: Tensor | None = field(default=None, metadata=RESPONSE)
+    # why the environment failed in a conversation, [B]; None in the others
+    lost: list[str | None] | None = field(default=None, metadata=RESPONSE)
     # characters of `texts` that each token covers
     offsets: list[list[tuple[int, int]]] | None = field(default=None, metadata=RESPONSE)
     # [B] long: the response's number among all that are drawn together, which names its random stream

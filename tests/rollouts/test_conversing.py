@@ -226,7 +226,7 @@ def test_an_environments_rewards_are_on_the_ends_of_turns(model: Any) -> None:
         assert rewards.credit_mask[row].nonzero().flatten().tolist() == places
         assert all(rollout.turn[row, place] != rollout.turn[row, place + 1] for place in places[:-1])  # type: ignore[index]
     assert bool(rollout.terminated.all())
-    assert not bool(rollout.lost.any())
+    assert rollout.lost == [None] * 6
 
 
 def test_functions_get_the_messages_of_a_conversation(model: Any, tmp_path: Path) -> None:

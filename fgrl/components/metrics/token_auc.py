@@ -73,7 +73,7 @@ class TokenAuc(OfRewards):
 
     def _labels(self, answer: Answer) -> list[bool | None]:
         """Of each token: does it violate the rule? None: it is left out."""
-        spans = self.rule.violations(answer.text)
+        spans = None if answer.turn else self.rule.violations(answer.text)
         if spans is None:
             return [None] * len(answer.offsets)
         end = len(answer.text)

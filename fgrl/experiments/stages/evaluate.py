@@ -223,6 +223,7 @@ class EvaluateStage(Stage, HeldOut):
                         first=len(own) // self.per_prompt, fingerprint=answered_by.get(name),
                         parts=part.with_suffix(""),
                     )  # fmt: skip
+                self.check_conversations(name, own, run.say)
                 write_answers(part, {name: own})
                 shutil.rmtree(part.with_suffix(""), ignore_errors=True)
             answers[name] = read_answers(part)[name]

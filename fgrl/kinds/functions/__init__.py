@@ -16,6 +16,7 @@ from fgrl.kinds.functions.components import (
     checked_rewards,
     checked_starts,
     checked_state,
+    environment_failed,
     nothing_scored,
     own_code,
     written_at,

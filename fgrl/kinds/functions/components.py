@@ -100,6 +100,16 @@ def nothing_scored(reward: Component, where: str, example: str) -> FgrlError:
     return UserCodeError(report(code.co_filename, _line(code), problem, example))
 
 
+def environment_failed(environment: Component, where: str, example: str) -> UserCodeError:
+    """Return the error that an environment failed in all conversations. where: "8 conversations of iteration 0"."""
+    problem, code = (
+        f"the environment {_named(environment)[1]} failed in each of the {where}",
+        _code(environment, "begin"),
+    )
+    place = None if code is None else (code.co_filename, _line(code))
+    return UserCodeError(f"fgrl: {problem}: {example}" if place is None else report(*place, problem, example))
+
+
 def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Advantages:
     """Return what an algorithm's `advantages` returned for a rollout of B responses of at most T tokens. Numbers that
     are not finite are refused here where the algorithm is the user's own.

@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from fgrl.base import lazy
-from fgrl.base.errors import PolicyNotLent
+from fgrl.base.errors import DataError, PolicyNotLent
 from fgrl.kinds import DrawRequest
 from fgrl.kinds.specs import Sampling
 from fgrl.rollouts.padding import in_micro_batches, micro_batches, pad_responses
@@ -289,6 +289,11 @@ class Policy:
         if k < 1:
             raise ValueError(f"{k} continuations: wants at least 1")
         began, rollout = time.perf_counter(), self._rollout
+        if rollout.turns is not None:
+            raise DataError(
+                "continuations of a conversation with an environment cannot be drawn: it would have to be played again up to the "
+                "position; use a reward that needs no continuations"
+            )
         endings: list[list[list[int]]] = [[[] for _ in range(k)] for _ in places]
         left: dict[int, int] = {}
         for number, (row, position) in enumerate(places):

@@ -22,7 +22,7 @@ from fgrl.kinds import (
     default_engine,
     stated,
 )
-from fgrl.kinds.functions import checked_measured, environment_failed, own_code
+from fgrl.kinds.functions import checked_measured, own_code, report_failures
 from fgrl.kinds.specs import Sampling
 from fgrl.measuring import given
 from fgrl.measuring.answer import Answer
@@ -97,12 +97,9 @@ class HeldOut(Settings):
 
     def check_conversations(self, name: str, answers: Sequence[Answer], say: Callable[[str], object]) -> None:
         """Report conversations in which the environment failed. Raises `UserCodeError` where it did in all of them."""
-        lost = [answer for answer in answers if answer.lost is not None]
-        if lost and self.environment is not None:
-            example = f"for example {lost[0].lost}, for the prompt {lost[0].id}"
-            if len(lost) == len(answers):
-                raise environment_failed(self.environment, f"{len(lost)} conversations of {name}", example)
-            say(f"warning: the environment failed in {len(lost)} of {len(answers)} conversations of {name}, {example}")
+        failures = [answer.lost for answer in answers if answer.lost is not None]
+        if failures and self.environment is not None:
+            report_failures(self.environment, failures, len(answers), f"conversations of {name}", say)
 
     def needs(self) -> frozenset[str]:
         """Return what the metrics read of an answer beyond its text."""

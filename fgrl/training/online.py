@@ -15,7 +15,7 @@ from fgrl.base import console, seeds
 from fgrl.base.errors import FAILED, DataError, FgrlError, Stopped
 from fgrl.feedback.llm import together
 from fgrl.kinds import Correction, Drawer, Environment, OnlineAlgorithm, Reward, Run, note_step
-from fgrl.kinds.functions import as_user_error, checked_advantages, checked_state, environment_failed, own_code
+from fgrl.kinds.functions import as_user_error, checked_advantages, checked_state, own_code, report_failures
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import name_of
 from fgrl.rollouts import policies
@@ -124,15 +124,16 @@ class OnlineRounds(Rounds):
             console.phase("scoring")
             note_step(self.reward, number * self.total_steps // self.count, self.total_steps)
             rewards = self._scored(rollout)
-            scored = time.perf_counter()
+            scored_at = time.perf_counter()
             # 4. the responses of all processes, without those whose reward is missing
             if process.world > 1:
                 rollout, rewards = gather.everywhere(rollout, rewards, process.world)
             everything = rollout, rewards
             rollout, rewards, missing = gather.drop_missing(rollout, rewards)
             failures = [why for why in everything[0].lost or [] if why is not None]
-            if failures:
-                self._report_failures(failures, len(everything[0].mask), number)
+            if failures and self.environment is not None:
+                where = f"conversations of iteration {number}"
+                report_failures(self.environment, failures, len(everything[0].mask), where, self.run.say)
             if not len(rollout.mask):
                 text, prompt = everything[0].texts[0], everything[0].samples[0].prompt
                 asked = prompt if isinstance(prompt, str) else prompt[-1].content
@@ -162,7 +163,7 @@ class OnlineRounds(Rounds):
         self.metrics = rollout_metrics(rollout, given, advantages) | {
             **changes,
             "seconds/collect": collected - begin,
-            "seconds/score": scored - collected,
+            "seconds/score": scored_at - collected,
             "missing": missing / (missing + len(rollout.mask)),
             **({} if self.environment is None else {"environment_failed": len(failures) / len(everything[0].mask)}),
             "prompts_cut": self._cut(number),
@@ -226,10 +227,7 @@ class OnlineRounds(Rounds):
         rewards: Rewards | None = None
         failure: FgrlError | None = None
         try:
-            rewards = self.reward.scored(rollout)
-            if rollout.lost is not None:
-                lost = torch.tensor([why is not None for why in rollout.lost], device=rewards.response.device)
-                rewards.response = rewards.response.masked_fill(lost, torch.nan)
+            rewards = scored(self.reward, rollout)
             check_columns(self.reward, rewards, self.algorithm)
         except Exception as error:
             failure = as_user_error(error)
@@ -243,13 +241,6 @@ class OnlineRounds(Rounds):
             raise first
         assert rewards is not None
         return rewards
-
-    def _report_failures(self, failures: Sequence[str], count: int, number: int) -> None:
-        assert self.environment is not None
-        example, most = f"for example {failures[0]}", f"conversations of iteration {number}"
-        if len(failures) == count:
-            raise environment_failed(self.environment, f"{count} {most}", example)
-        self.run.say(f"warning: the environment failed in {len(failures)} of {count} {most}, {example}")
 
     def _cut(self, number: int) -> float:
         """Share of an iteration's prompts that lose their beginning."""
@@ -301,6 +292,15 @@ class OnlineRounds(Rounds):
         self.algorithm.load_state_dict(state["algorithm"])
         self.watch.load_state_dict(state["watch"])
         self.metrics = state["collected"]
+
+
+def scored(reward: Reward, rollout: Rollout) -> Rewards:
+    """Return the rewards of a rollout; that of a conversation in which the environment failed is missing."""
+    rewards = reward.scored(rollout)
+    if rollout.lost is not None:
+        lost = torch.tensor([why is not None for why in rollout.lost], device=rewards.response.device)
+        rewards.response = rewards.response.masked_fill(lost, torch.nan)
+    return rewards
 
 
 def check_known(rewards: Rewards, rollout: Rollout, algorithm: OnlineAlgorithm, number: int) -> None:

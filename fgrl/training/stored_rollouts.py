@@ -16,13 +16,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fgrl.base import lazy
 from fgrl.base.files import write_lines
 from fgrl.measuring.answer import Answer
-from fgrl.types import Advantages, Annotation, DrawnResponse, Message, Response, Rewards, Rollout, Sample, write_jsonl
+from fgrl.types import (
+    Advantages,
+    Annotation,
+    DrawnResponse,
+    Message,
+    Response,
+    Rewards,
+    Rollout,
+    Sample,
+    Turn,
+    write_jsonl,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,11 +150,16 @@ class RolloutStore:
             counted = rollout.drawn[i] if advantages.trained is None else rollout.drawn[i] & advantages.trained[at]
             weights = _numbers(advantages.advantage[at, :stored], counted[:stored])
         columns = token_columns(rollout, rewards, advantages, i, at)
+        finished = bool(rollout.eos[i].any() if rollout.terminated is None else rollout.terminated[i])
         return StoredRollout(
             iteration=iteration,
             model="policy",
             sample=Sample(id=rollout.samples[i].id, prompt=_short_prompt(rollout.samples[i].prompt)),
-            response=Response(text=text, finished=bool(rollout.eos[i].any()), score=worth),
+            response=Response(text=text, finished=finished, score=worth),
+            turn=rollout.turn[i, :stored].tolist() if rollout.turns and rollout.turn is not None else [],
+            turns=[_short_turn(each) for each in rollout.turns[i] if each.end <= stored] if rollout.turns else [],
+            terminated=rollout.terminated is None or bool(rollout.terminated[i]),
+            lost=None if rollout.lost is None else rollout.lost[i],
             tokens=shown["tokens"],
             offsets=shown["offsets"],
             token_rewards={self.reward: _numbers(rewards.token[i, :stored], rewards.credit_mask[i, :stored])},
@@ -230,6 +247,10 @@ def _number(value: float) -> float | None:
 def _short(text: str) -> str:
     more = len(text) - MOST_CHARACTERS
     return text if more <= 0 else f"{text[:MOST_CHARACTERS]} … ({more:,} characters more)"
+
+
+def _short_turn(turn: Turn) -> Turn:
+    return replace(turn, text=_short(turn.text), observation=_short(turn.observation))
 
 
 def _short_prompt(prompt: str | Sequence[Message]) -> str | list[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,21 +11,26 @@ from typing import Any
 import pytest
 import tiny_recipe
 import torch
+from rich.console import Console
 from scratch_registry import scratch_imports
 from training_helpers import tiny
 
 from fgrl import rollouts
 from fgrl.base.errors import UserCodeError
+from fgrl.commands.checking import estimate_lines
 from fgrl.components.engines.hf import HF
 from fgrl.components.metrics.environment import EnvironmentMetric
+from fgrl.experiments import pipeline
 from fgrl.experiments.recipe import load
 from fgrl.kinds.specs import Sampling
 from fgrl.measuring import answering
 from fgrl.measuring.answer import Answer, read_answers
 from fgrl.measuring.held_out import judged, known, measure
+from fgrl.pages.report.terminal import print_tokens
 from fgrl.registry import Problems, build, get
 from fgrl.rollouts.conversing import Conversing
-from fgrl.types import Response, Sample, Turn
+from fgrl.runs.results.text import signed
+from fgrl.types import Response, Sample, Turn, read_jsonl
 
 ENVIRONMENT = '''
 from pathlib import Path
@@ -73,6 +79,13 @@ stages:
     rewards: {{game: environment}}
     sampling: {{max_new_tokens: 90, max_prompt_tokens: 48, batch_size: 4}}
     show: 0
+  samples:
+    name: sample
+    prompts: {{name: lines, path: topics.txt}}
+    model: {base}
+    per_prompt: 2
+    environment: {{name: game, max_turn_tokens: 7}}
+    sampling: {{max_new_tokens: 90, max_prompt_tokens: 48, batch_size: 4}}
   policy:
     name: rl
     prompts: {{name: lines, path: topics.txt}}
@@ -280,3 +293,51 @@ def test_a_training_without_its_environment_ends_and_goes_on(recipe: Path) -> No
 def test_follow_ups_and_an_environment_are_refused(recipe: Path) -> None:
     with pytest.raises(Problems, match=r"environment\.max_turns"):
         load(recipe, ["stages.evaluate.turns=2"])
+
+
+def test_conversations_become_samples(recipe: Path) -> None:
+    summary, out = ran(recipe, "whole", "samples")
+    assert (summary["prompts"], summary["responses"]) == (5, 10)
+    every = list(read_jsonl(out / "samples.jsonl", Sample))
+    for sample in every:
+        assert "Game" in str(sample.prompt)
+        for response in sample.responses:
+            said = response.meta["messages"]
+            assert [message["role"] for message in said[:2]] == ["assistant", "user"]
+            assert response.text == "\n".join(message["content"] for message in said if message["role"] == "assistant")
+            assert len(response.meta["rewards"]) == (len(said) + 1) // 2
+    (recipe.parent / "down-topic 1").touch()
+    summary, out = ran(recipe, "partly", "samples")
+    assert (summary["responses"], summary["missing"]) == (8, 2)
+    assert [len(sample.responses) for sample in read_jsonl(out / "samples.jsonl", Sample)] == [2, 0, 2, 2, 2]
+    (recipe.parent / "down-topic 1").unlink()
+    ran(recipe, "partly", "samples")  # what failed is drawn again
+    assert list(read_jsonl(out / "samples.jsonl", Sample)) == every
+
+
+def test_a_plan_says_the_limits_of_conversations(recipe: Path) -> None:
+    estimates = pipeline.estimates(pipeline.plan(load(recipe, []), recipe.parent / "runs"), None)
+    for name, tokens in (("evaluate", 90), ("samples", 90), ("policy", 90)):
+        assert (
+            f"environment: name game, turns at most 8, tokens of a conversation at most {tokens}, of a turn 7, of an answer {tokens}, "
+            "seconds of an answer 60.0"
+        ) in estimate_lines(estimates[name])
+
+
+def test_an_inspected_conversation_is_drawn_turn_by_turn(recipe: Path) -> None:
+    stage = load(recipe, []).stages["policy"]
+    items = list(stage.inspect(tiny_recipe.a_run(recipe.parent / "inspected", "policy"), 2))
+    assert len(items) == 2
+    for item in items:
+        assert item.turns
+        own = [place for place, kind in enumerate(item.kinds) if kind in ("response", "eos")]
+        assert [item.turn[place] >= 0 for place in own] == [True] * len(own)
+        known = [place for place, value in enumerate(item.layers["advantage"]) if value is not None]
+        assert known == own
+        console = Console(file=io.StringIO(), width=200, color_system=None)
+        print_tokens([item], console)
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert text.count("\n<<< ") == len(item.turns) - 1
+        for number, turn in enumerate(item.turns, 1):
+            assert f"turn {number}  reward {signed(turn.reward)}" in text
+            assert turn.observation in text

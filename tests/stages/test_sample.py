@@ -26,7 +26,9 @@ def test_going_on_with_another_batch_size_draws_every_prompt_once(
     topics.write_text("\n".join(f"topic {i}" for i in range(10)))
     drawn: list[list[int]] = []
 
-    def draw(_model: Any, _engine: Any, prompts: Any, _sampling: Any, per_prompt: int, *, seed: int, first: int) -> Any:
+    def draw(
+        _model: Any, _engine: Any, prompts: Any, _sampling: Any, per_prompt: int, *, seed: int, first: int, **_how: Any
+    ) -> Any:
         drawn.append(list(range(first, first + len(prompts))))
 
         def response(text: str) -> DrawnResponse:

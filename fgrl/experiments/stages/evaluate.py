@@ -140,6 +140,7 @@ class EvaluateStage(Stage, HeldOut):
         roles += sizes.of_metrics(self.every_metric())
         return (
             sizes.drawing(self.models, self.sampling, self.engine, peek, roles)
+            | ({} if self.sampling is None else sizes.conversations(self.environment, self.sampling))
             | self._calls(peek)
             | overlaps.in_plan(self.models, self.prompts, peek)
         )

@@ -74,7 +74,8 @@ def of_rollout(
     for i, length in enumerate(rollout.mask.sum(dim=1).tolist()):
         prompt = rollout.prompt_ids[i][rollout.prompt_mask[i]].tolist()
         response = rollout.response_ids[i, :length].tolist()
-        kinds = ["prompt"] * len(prompt) + ["response"] * length
+        drawn = rollout.drawn[i, :length].tolist()
+        kinds = ["prompt"] * len(prompt) + ["response" if own else "environment" for own in drawn]
         if bool(rollout.eos[i].any()):
             kinds[-1] = "eos"
         segments = rewards.segment_ids
@@ -86,6 +87,8 @@ def of_rollout(
         columns = token_columns(rollout, rewards, advantages, i, at)
         layers = {name: _layer(prompt, value.tolist()) for name, value in columns.items()}
         notes = [f"{name} {float(value[i]):g}" for name, value in rewards.columns.items() if value.ndim == 1]
+        if rollout.lost is not None and (why := rollout.lost[i]) is not None:
+            notes.append(f"the environment failed: {why}")
         if advantages is not None and at is not None:
             if advantages.keep is not None and not bool(advantages.keep[at]):
                 notes.append("not trained on: the algorithm leaves this response out")
@@ -104,6 +107,10 @@ def of_rollout(
             annotations=[] if rewards.annotations is None else [("reward", rewards.annotations[i])],
             text=rollout.texts[i],
             layers=layers,
+            turn=[-1] * len(prompt) + rollout.turn[i, :length].tolist()
+            if rollout.turns and rollout.turn is not None
+            else [],
+            turns=list(rollout.turns[i]) if rollout.turns else [],
             note=", ".join(notes),
         )
 

@@ -44,6 +44,7 @@ from fgrl.types import Sample
 
 if TYPE_CHECKING:
     from fgrl.training.training_module import TrainingModule
+conversing = lazy.load("fgrl.rollouts.conversing")
 auxiliary_models = lazy.load("fgrl.training.auxiliaries")
 estimating = lazy.load("fgrl.feedback.llm.estimating")
 memory = lazy.load("fgrl.training.memory")
@@ -277,7 +278,8 @@ class RLStage(TrainingStage):
             copies=rollout.engine.copies_weights(), notes=notes,
         )  # fmt: skip
         engine = sizes.of_engine(rollout.engine, self.model, rollout.sampling, rollout.batch_size, train, peek)
-        return memory.estimate(workload, peek) | engine | self._calls(peek) | overlaps.in_training(self, peek)
+        talks = sizes.conversations(rollout.environment, rollout.sampling)
+        return memory.estimate(workload, peek) | engine | talks | self._calls(peek) | overlaps.in_training(self, peek)
 
     def total_steps(self) -> int | None:
         return self.train.iterations
@@ -415,19 +417,21 @@ class RLStage(TrainingStage):
             model, drawer, self.rollout.sampling, seed=run.seed, name="before training",
             micro_batch_size=self.train.micro_batch_size,
         )  # fmt: skip
-        prompts = list(islice(self.prompts.read(), -(-count // per_prompt)))
+        prompts, environment = list(islice(self.prompts.read(), -(-count // per_prompt))), self.rollout.environment
+        talker = drawer if environment is None else conversing.Conversing(drawer, environment, model)
         with drawer, torch.no_grad(), lent.lend():
             drawer.take(model, 0)
             console.phase("drawing")
             rollout = rollouts.collect(
-                model, model, prompts, self.rollout.sampling, drawer, needs, per_prompt=per_prompt,
+                model, model, prompts, self.rollout.sampling, talker, needs, per_prompt=per_prompt,
                 seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,
+                converses=environment is not None,
             )  # fmt: skip
             beside = auxiliary_models.load(self.auxiliaries(), run, self.model, trainable=False)
             rollout.columns = auxiliary_models.columns(rollout, beside, self.train.micro_batch_size)
             note_step(self.reward, 0, self.train.iterations or self.train.epochs)
             console.phase("scoring")
-            rewards = self.reward.scored(rollout)
+            rewards = online.scored(self.reward, rollout)
             online.check_columns(self.reward, rewards, self.algorithm)
             scored, known, _missing = gather.drop_missing(rollout, rewards)
             if self.token_rewards is not None and len(scored.mask):

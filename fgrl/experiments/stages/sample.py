@@ -10,19 +10,25 @@ from pydantic import Field
 
 from fgrl.base import lazy
 from fgrl.experiments.stages import sizes
-from fgrl.kinds import Engine, Expected, Peek, Reader, Run, Stage, default_engine
+from fgrl.kinds import Engine, Environment, Expected, Peek, Reader, Run, Stage, default_engine
+from fgrl.kinds.functions import report_failures
 from fgrl.kinds.reader import expected
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.registry import Key, register
-from fgrl.types import DrawnResponse, Sample, Samples, read_jsonl, write_jsonl
+from fgrl.types import DrawnResponse, Response, Sample, Samples, messages, read_jsonl, write_jsonl
 
+conversing = lazy.load("fgrl.rollouts.conversing")
 rollouts = lazy.load("fgrl.rollouts")
 previews = lazy.load("fgrl.experiments.stages.previews")
 
 
 @register("sample")
 class SampleStage(Stage):
-    """`per_prompt` responses to every prompt, drawn from one model."""
+    """`per_prompt` responses to every prompt, drawn from one model.
+
+    With an environment each is a conversation: its text is what the model wrote, `meta` has the messages, the rewards of the turns
+    and whether it came to its end. One in which the environment failed is left out, and counted.
+    """
 
     makes = Samples
 
@@ -36,12 +42,15 @@ class SampleStage(Stage):
     """Responses to each prompt."""
     engine: Engine = Field(default_factory=default_engine)
     """What draws."""
+    environment: Environment | None = None
+    """What the model talks to; null: a response is one turn."""
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("model",): (self.model, "lm")}
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        return sizes.drawing({"model": self.model}, self.sampling, self.engine, peek)
+        drawing = sizes.drawing({"model": self.model}, self.sampling, self.engine, peek)
+        return drawing | sizes.conversations(self.environment, self.sampling)
 
     def expects(self, peek: Peek) -> Expected | None:
         prompts = expected(self.prompts, peek)
@@ -53,7 +62,7 @@ class SampleStage(Stage):
         prompts = list(islice(self.prompts.read(), run.limit))
         model = run.model(self.model)
         chunk = max(1, self.engine.at_once(self.sampling.batch_size) // self.per_prompt)
-        folder, parts = run.dir / "parts", []
+        folder, parts, failures = run.dir / "parts", [], list[str]()
         folder.mkdir(exist_ok=True)
         cut = rollouts.cut_prompts(model.tokenizer, prompts, self.sampling.max_prompt_tokens)
         if cut.cut:
@@ -61,22 +70,31 @@ class SampleStage(Stage):
         responses = len(prompts) * self.per_prompt
         with self.engine.open(model) as drawer, run.progress("responses", responses) as ticker:
             drawer.take(model, 0)
+            environment = self.environment
+            talker = drawer if environment is None else conversing.Conversing(drawer, environment, model)
             for start in range(0, len(prompts), chunk):
                 batch = prompts[start : start + chunk]
                 # both ends, so that what another `sampling.batch_size` left unfinished is not taken for this part
                 part = folder / f"{start:08d}-{start + len(batch):08d}.jsonl"
-                parts.append(part)
                 if not part.exists():
                     drawn = rollouts.draw(
-                        model, drawer, batch, self.sampling, self.per_prompt, seed=run.seed, first=start
-                    )
+                        model, talker, batch, self.sampling, self.per_prompt, seed=run.seed, first=start,
+                        converses=environment is not None,
+                    )  # fmt: skip
+                    lost = [each.lost for group in drawn for each in group if each.lost is not None]
+                    if lost:  # a run that goes on draws it again
+                        failures, part = failures + lost, part.with_suffix(".failed.jsonl")
                     write_jsonl(
                         part, (with_drawn(sample, generated) for sample, generated in zip(batch, drawn, strict=True))
                     )
+                parts.append(part)
                 ticker.advance(len(batch) * self.per_prompt)
                 run.stop_if_interrupted()
+        if environment is not None and failures:
+            report_failures(environment, failures, responses, "conversations", run.say)
         count = write_jsonl(run.out / "samples.jsonl", (s for part in parts for s in read_jsonl(part, Sample)))
-        return {"prompts": count, "responses": count * self.per_prompt, **cut.summary()}
+        missing = {"missing": len(failures)} if failures else {}
+        return {"prompts": count, "responses": responses - len(failures), **missing, **cut.summary()}
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
         """Prompts as the model sees them, with their references where these are known."""
@@ -88,5 +106,19 @@ class SampleStage(Stage):
 
 def with_drawn(sample: Sample, drawn: Sequence[DrawnResponse]) -> Sample:
     """Return the sample with the drawn responses, which replace those that it had."""
-    responses = [each.record for each in drawn]
+    responses = [_record(each) for each in drawn if each.lost is None]
+    first = next((each for each in drawn if each.lost is None), None)
+    sample = sample if first is None else rollouts.answered([sample], [first])[0]
     return sample.model_copy(update={"responses": responses, "chosen": None, "verdicts": None})
+
+
+def _record(drawn: DrawnResponse) -> Response:
+    if not drawn.turns:
+        return drawn.record
+    about = {
+        "messages": [message.model_dump() for message in messages(drawn.turns)],
+        "rewards": [turn.reward for turn in drawn.turns],
+        "terminated": drawn.terminated,
+    }
+    text = "\n".join(turn.text for turn in drawn.turns)
+    return drawn.record.model_copy(update={"text": text, "meta": drawn.record.meta | about})

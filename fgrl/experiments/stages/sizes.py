@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fgrl.base.errors import NotYet
-from fgrl.kinds import AuxiliarySettings, Engine, Metric, Peek
+from fgrl.kinds import AuxiliarySettings, Engine, Environment, Metric, Peek
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.measuring.comparison import Compared
 from fgrl.models.shapes import Unknown
@@ -19,6 +19,17 @@ def drawn(sampling: Sampling, responses: int | None = None) -> PassShape:
     """Return the responses that are drawn at the same time, at their maximum length."""
     rows = sampling.batch_size if responses is None else min(sampling.batch_size, responses)
     return PassShape(rows, sampling.max_prompt_tokens + sampling.max_new_tokens)
+
+
+def conversations(environment: Environment | None, sampling: Sampling) -> dict[str, Any]:
+    """Return a part of a plan: the limits of conversations with an environment; {} where there is none."""
+    if environment is None:
+        return {}
+    turn = min(environment.max_turn_tokens or sampling.max_new_tokens, sampling.max_new_tokens)
+    answer = min(environment.max_observation_tokens, sampling.max_new_tokens)
+    limits = {"turns at most": environment.max_turns, "tokens of a conversation at most": sampling.max_new_tokens}
+    each = {"of a turn": turn, "of an answer": answer, "seconds of an answer": environment.step_seconds}
+    return {"environment": {"name": name_of(environment)[1], **limits, **each}}
 
 
 def trained(train: TrainSettings, tokens: int, each: int = 1, *, unit_by_unit: bool = False) -> PassShape:

@@ -16,9 +16,9 @@ from fgrl.kinds.functions.components import (
     checked_rewards,
     checked_starts,
     checked_state,
-    environment_failed,
     nothing_scored,
     own_code,
+    report_failures,
     written_at,
 )
 from fgrl.kinds.functions.file import FunctionFile, key_of

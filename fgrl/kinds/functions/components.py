@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
@@ -100,14 +100,20 @@ def nothing_scored(reward: Component, where: str, example: str) -> FgrlError:
     return UserCodeError(report(code.co_filename, _line(code), problem, example))
 
 
-def environment_failed(environment: Component, where: str, example: str) -> UserCodeError:
-    """Return the error that an environment failed in all conversations. where: "8 conversations of iteration 0"."""
-    problem, code = (
-        f"the environment {_named(environment)[1]} failed in each of the {where}",
-        _code(environment, "begin"),
-    )
+def report_failures(
+    environment: Component, failures: Sequence[str], count: int, what: str, say: Callable[[str], object]
+) -> None:
+    """Warn that an environment failed in some of `count` conversations. Raises `UserCodeError` where it did in all.
+
+    what: "conversations of iteration 0".
+    """
+    example, name = f"for example {failures[0]}", _named(environment)[1]
+    if len(failures) < count:
+        say(f"warning: the environment {name} failed in {len(failures)} of {count} {what}, {example}")
+        return
+    problem, code = f"the environment {name} failed in each of the {count} {what}", _code(environment, "begin")
     place = None if code is None else (code.co_filename, _line(code))
-    return UserCodeError(f"fgrl: {problem}: {example}" if place is None else report(*place, problem, example))
+    raise UserCodeError(f"fgrl: {problem}: {example}" if place is None else report(*place, problem, example))
 
 
 def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Advantages:

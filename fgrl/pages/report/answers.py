@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fgrl.measuring.answer import Answer
-from fgrl.pages.report.drawing import Drawing, Exchange, Scale, ShownAnswer, scales_of
+from fgrl.pages.report.drawing import Drawing, Exchange, Scale, ShownAnswer, of_conversation, scales_of
 from fgrl.pages.report.escaping import long, turns
 from fgrl.pages.report.marked_tokens import PASSES, VERDICTS, MarkedTokens
 from fgrl.runs.results.text import OF_RESPONSE, TOTAL, number, reward_facts
@@ -158,7 +158,9 @@ def _answer(model: str, answer: Answer | None, scales: Sequence[tuple[Scale, Sca
         shown = dict(reward_facts(answer.rewards.get(name), answer.token_rewards.get(name, [])))
         sums.append(shown.get(TOTAL, ""))
         facts += [(f"{OF_RESPONSE} ({name})", shown[OF_RESPONSE])] if OF_RESPONSE in shown else []
-    warnings = [] if answer.text.strip() else ["empty"]
+    about, failed = of_conversation(answer)
+    facts += about
+    warnings = failed or ([] if answer.text.strip() else ["empty"])
     if answer.response.finished is False:
         warnings.append("cut off")
     later = [

@@ -15,6 +15,7 @@ from itertools import groupby, pairwise
 from markupsafe import Markup
 
 from fgrl.base.visible import quantity
+from fgrl.measuring.answer import Answer
 from fgrl.pages.report.escaping import MOST_CHARACTERS, long, render
 from fgrl.pages.report.marked_tokens import MarkedTokens, in_order, kind_of, nested, reasons_of, words_of
 from fgrl.runs.results.text import duration, number, signed
@@ -151,6 +152,16 @@ class ShownAnswer:
     """What is not shown of it."""
     later: list[tuple[str, Markup]] = field(default_factory=list)
     """(role, text) of what followed in the conversation."""
+
+
+def of_conversation(answer: Answer) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return facts and warnings of a conversation with an environment; none of another answer."""
+    facts = [
+        ("turns", number(len(answer.turns))),
+        ("environment", signed(math.fsum(t.reward for t in answer.turns), 3)),
+    ]
+    failed = [] if answer.lost is None else [f"the environment failed: {answer.lost[:MOST_REASON]}"]
+    return facts if answer.turns else [], failed
 
 
 @dataclass
@@ -305,8 +316,50 @@ def draw(
         last.ends.append(i)
     order = nested(spans)
     lines = dict(zip(order, lanes([spans[i] for i in order]), strict=True))
-    # 3. segment by segment
-    sums, parts = item.sums(), [_more("{} tokens before … ", start)]
+    # 3. turn by turn, and segment by segment
+    parts, last = [_more("{} tokens before … ", start)], -1
+    for author, own in groupby(shown, lambda piece: _author(item, piece)):
+        last = max(last, author)
+        parts.append(_observed(item, last) if author < 0 else _spoken(item, author))
+        parts += [] if author < 0 else _segments(item, list(own), tint, bracket, spans, lines)
+    if shown and item.turns and last == len(item.turns) - 1:
+        parts.append(_observed(item, last))
+    parts += [] if shown else [Markup('<span class="note">(nothing)</span>')]
+    parts.append(_more(" … {} tokens more", count - stop))
+    parts.append(_more(" … {} characters more", 0 if count else len(item.text) - MOST_CHARACTERS))
+    return Markup("").join(parts)
+
+
+def _author(item: MarkedTokens, piece: Piece) -> int:
+    return item.turn[piece.places[0]] if item.turn and piece.places else 0
+
+
+def _spoken(item: MarkedTokens, number: int) -> Markup:
+    """Return the heading of a turn of the model, with what the environment gave for it; empty outside of conversations."""
+    if not item.turn:
+        return Markup("")
+    turn = item.turns[number] if number < len(item.turns) else None
+    reward = f" · reward {signed(turn.reward, 3)}" if turn else ""
+    return Markup('<b class="who">turn {}{}</b>').format(number + 1, reward)
+
+
+def _observed(item: MarkedTokens, number: int) -> Markup:
+    """Return what the environment answered to a turn."""
+    if not 0 <= number < len(item.turns):
+        return Markup("")
+    turn = item.turns[number]
+    problem = (
+        Markup(' <span class="warn">{}</span>').format(long(turn.error, MOST_REASON)) if turn.error else Markup("")
+    )
+    answer = Markup('<b class="who">environment{}</b><span class="observed">{}</span>')
+    return answer.format(problem, long(turn.observation))
+
+
+def _segments(
+    item: MarkedTokens, shown: Sequence[Piece], tint: Scale | None, bracket: Scale | None, spans: Sequence[Span], lines: dict[int, int]
+) -> list[Markup]:  # fmt: skip
+    """Return pieces with the brackets of their segments."""
+    sums, parts = item.sums(), list[Markup]()
     for segment, group in groupby(shown, lambda piece: _segment(item, piece)):
         inside = list(group)
         if segment is not None and inside[0].text[:1] == " " and inside[0].text[1:2].strip():
@@ -321,10 +374,7 @@ def draw(
         elif segment is not None:
             drawn = Markup('<span class="seg">{}</span>').format(drawn)
         parts.append(drawn)
-    parts += [] if shown else [Markup('<span class="note">(nothing)</span>')]
-    parts.append(_more(" … {} tokens more", count - stop))
-    parts.append(_more(" … {} characters more", 0 if count else len(item.text) - MOST_CHARACTERS))
-    return Markup("").join(parts)
+    return parts
 
 
 def _more(words: str, count: int) -> Markup:

@@ -23,6 +23,8 @@ RULES = """
 .fgrl-tokens p { margin: .3em 0; }
 .fgrl-tokens .prompt { font-style: italic; opacity: .8; white-space: pre-wrap; }
 .fgrl-tokens .text { white-space: pre-wrap; line-height: 2; unicode-bidi: isolate; overflow-wrap: anywhere; }
+.fgrl-tokens .who { display: block; font-size: 12px; opacity: .85; }
+.fgrl-tokens .observed { display: block; padding-left: 1em; border-left: 2px solid #8a857c; line-height: 1.5; }
 .fgrl-tokens .facts { font-size: 12px; opacity: .85; }
 .fgrl-tokens .t { font-style: normal; padding: .12em 0; }
 .fgrl-tokens .t.end, .fgrl-tokens .hidden, .fgrl-tokens .newline { font: .8em monospace; opacity: .7; }

@@ -13,14 +13,14 @@ from fgrl.runs.results.text import number, signed
 
 if TYPE_CHECKING:
     from fgrl.measuring.answer import Answer, Attribution
-    from fgrl.types import Annotation, Response, Span
+    from fgrl.types import Annotation, Response, Span, Turn
 
 VERDICTS = {True: ("kept", "✓ kept"), False: ("broken", "✗ broken"), None: ("missing", "? missing")}
 """Class of the stylesheet and words of a verdict on a criterion."""
 PASSES = {True: "✓ passes", False: "✗ fails", None: "? undecided:"}
 """Words of a verdict on a whole answer, before the name of what decides."""
-RESPONSE = ("response", "eos")
-"""Kinds of the tokens of a response."""
+RESPONSE = ("response", "eos", "environment")
+"""Kinds of the tokens of a response; in a conversation some are the environment's."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class MarkedTokens:
     tokens: list[str]
     """Each decoded alone."""
     kinds: list[str]
-    """"prompt", "response", "eos" or "pad"."""
+    """"prompt", "response", "eos", "environment" or "pad"."""
     segments: list[int] | None = None
     """Index of the segment of each token, -1 for none."""
     values: list[float | None] | None = None
@@ -61,6 +61,10 @@ class MarkedTokens:
     """Characters of `text` that each token covers; empty where they are not known."""
     violations: list[Span] = field(default_factory=list)
     """Passages of `text` that break a rule."""
+    turn: list[int] = field(default_factory=list)
+    """Of a conversation: the turn in which each token was drawn, -1 for those that were not; empty: there is none."""
+    turns: list[Turn] = field(default_factory=list)
+    """What the environment gave and answered for each turn."""
 
     def __post_init__(self) -> None:
         columns = {
@@ -68,6 +72,7 @@ class MarkedTokens:
             "segments": self.segments,
             "values": self.values,
             "offsets": self.offsets or None,
+            "turns": self.turn or None,
         }
         for name, column in [*columns.items(), *((f"numbers of {name}", own) for name, own in self.layers.items())]:
             if column is not None and len(column) != len(self.tokens):
@@ -86,11 +91,15 @@ class MarkedTokens:
         """
         count = len(answer.tokens)
         ended = bool(answer.response.finished and count)
+        if answer.turn and ended:  # its last turn may have no end token
+            ended = answer.offsets[-1][0] == answer.offsets[-1][1]
+        turn = answer.turn if len(answer.turn) == count else []
+        kinds = ["environment" if number < 0 else "response" for number in turn or [0] * count]
         own, ids = answer.token_rewards.get(values, []), segments_of(answer, values)
         return cls(**{
             "title": answer.model,
             "tokens": answer.tokens,
-            "kinds": ["response"] * (count - ended) + ["eos"] * ended,
+            "kinds": kinds[: count - ended] + ["eos"] * ended,
             "segments": [*ids, *[-1] * count][:count] if ids else None,
             "values": [*own, *[None] * count][:count] if own else None,
             "text": answer.text,
@@ -98,6 +107,8 @@ class MarkedTokens:
             "violations": [span for spans in answer.violations.values() for span in spans],
             "annotations": [*answer.annotations.items(), *recorded(answer.response)],
             "verdicts": answer.verdicts,
+            "turn": turn,
+            "turns": answer.turns,
         } | more)  # fmt: skip
 
     def response(self) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from fgrl.pages.report.drawing import Drawing, Exchange, Scale, ShownAnswer, scales_of
+from fgrl.pages.report.drawing import Drawing, Exchange, Scale, ShownAnswer, of_conversation, scales_of
 from fgrl.pages.report.escaping import turns
 from fgrl.pages.report.marked_tokens import MarkedTokens
 from fgrl.runs.results.text import number, reward_facts
@@ -148,11 +148,12 @@ def _shown(rollout: StoredRollout, drawing: Drawing) -> Exchange:
             facts += reward_facts(score, known, rollout.by_token)
         elif score is not None:
             facts += [*reward_facts(score, values), (f"token reward ({name})", "on no token")]
-    facts.append(("tokens", number(len(rollout.tokens) + rollout.tokens_left_out)))
-    warnings = [] if response.text.strip() else ["empty"]
-    if score is None:
+    about, failed = of_conversation(rollout)
+    facts += [("tokens", number(len(rollout.tokens) + rollout.tokens_left_out)), *about]
+    warnings = failed or ([] if response.text.strip() else ["empty"])
+    if score is None and not failed:
         warnings.append("the reward is missing, so the response was not trained on")
-    elif rollout.advantages is None:
+    elif rollout.advantages is None and not failed:
         warnings.append("the algorithm left the response out of training")
     if response.finished is False:
         warnings.append("cut off")

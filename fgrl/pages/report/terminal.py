@@ -149,7 +149,8 @@ def _tokens(item: MarkedTokens, reach: float, colours: bool, *, chat: bool = Fal
         values = [value for place in places if (value := _value(item, place)) is not None]
         if kind == "pad":
             result.append("".join(texts) if len(texts) <= PAD_RUN else f"{texts[0]}×{len(texts)}", "dim")
-        elif kind == "prompt":
+        elif kind in ("prompt", "environment"):
+            result.append("" if colours or kind == "prompt" else "\n<<< ")
             result.append("".join(texts), "dim")
             result.append("" if colours else ">>> " if texts[-1].endswith("\n") else "\n>>> ")
         elif segment is not None and not colours:
@@ -216,7 +217,11 @@ def _criterion(item: MarkedTokens, criterion: Attribution, colours: bool) -> Tex
 
 
 def _marks(item: MarkedTokens) -> Iterable[Text]:
-    """Return verdicts, critiques and marked passages, a line each."""
+    """Return turns, verdicts, critiques and marked passages, a line each."""
+    for number_of, turn in enumerate(item.turns, 1):
+        line = rich_text.Text(f"turn {number_of}", "bold").append(f"  reward {signed(turn.reward)}", "not bold")
+        line.append(visible(f"  {turn.error}") if turn.error else "", "bold yellow")
+        yield line.append(f"  {_shown(turn.observation)}", "dim")
     for name, passed in item.verdicts.items():
         yield rich_text.Text(visible(f"{PASSES[passed]} {name}"), style=STYLES[VERDICTS[passed][0]])
     for _name, annotation in item.annotations:

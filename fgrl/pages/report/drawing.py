@@ -317,13 +317,13 @@ def draw(
     order = nested(spans)
     lines = dict(zip(order, lanes([spans[i] for i in order]), strict=True))
     # 3. turn by turn, and segment by segment
-    parts, last = [_more("{} tokens before … ", start)], -1
+    parts, spoken = [_more("{} tokens before … ", start)], -1
     for author, own in groupby(shown, lambda piece: _author(item, piece)):
-        last = max(last, author)
-        parts.append(_observed(item, last) if author < 0 else _spoken(item, author))
+        spoken = max(spoken, author)
+        parts.append(_observed(item, spoken) if author < 0 else _spoken(item, author))
         parts += [] if author < 0 else _segments(item, list(own), tint, bracket, spans, lines)
-    if shown and item.turns and last == len(item.turns) - 1:
-        parts.append(_observed(item, last))
+    if shown and item.turns and spoken == len(item.turns) - 1:
+        parts.append(_observed(item, spoken))
     parts += [] if shown else [Markup('<span class="note">(nothing)</span>')]
     parts.append(_more(" … {} tokens more", count - stop))
     parts.append(_more(" … {} characters more", 0 if count else len(item.text) - MOST_CHARACTERS))

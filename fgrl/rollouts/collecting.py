@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fgrl.base import console, lazy
 from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS, DrawRequest
 from fgrl.kinds.specs import Sampling
-from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad_responses
+from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad_responses, select
 from fgrl.rollouts.responses import as_rollout, read
 from fgrl.rollouts.text import encode_prompt
 from fgrl.types import DrawnResponse, Prompt, Rollout, Sample, Tokens
@@ -197,6 +197,9 @@ def collect(
     scored: dict[str, Any] = score(
         model, reference, tokens, needs, temperature=temperature, critic=critic, micro_batch_size=micro_batch_size
     )
+    if critic is not None and "values" in needs and any(each.turns or each.lost for each in rows):
+        truncated = torch.tensor([not each.terminated for each in rows])
+        scored["end_value"] = end_values(critic, tokens, truncated, micro_batch_size)
     # 3. text and character offsets of the drawn tokens
     return as_rollout(
         model, rows, tokens, needs,
@@ -205,6 +208,23 @@ def collect(
         first_row=first * per_prompt, lent_policy=lent_policy, temperature=temperature or 1.0,
         **scored, **_as_drawn(rows, tokens.mask),
     )  # fmt: skip
+
+
+def end_values(critic: LanguageModel, tokens: Tokens, rows: Tensor, micro_batch_size: int = 8) -> Tensor:
+    """Return the value of the state behind the last token of the responses that are in `rows` (bool [B]), 0 for the
+    others, [B] float32.
+    """
+    found = torch.zeros(len(rows))
+    if bool(rows.any()):
+        chosen = select(tokens, rows)
+        with torch.no_grad(), models.evaluating(critic):
+            shared = critic.shares_prompts(gradient=False)
+            behind = in_micro_batches(
+                chosen, lambda part: {"value": critic.rewards(part).float()}, micro_batch_size, critic.device, shared=shared
+            )["value"]  # fmt: skip
+        last = (chosen.mask.sum(dim=1, keepdim=True) - 1).clamp(min=0)
+        found[rows] = behind.gather(1, last)[:, 0]
+    return found
 
 
 def _as_drawn(rows: Sequence[DrawnResponse], mask: Tensor) -> dict[str, Tensor]:

@@ -190,6 +190,8 @@ class Rollout(Tokens):
     turn_reward: Tensor | None = field(default=None, metadata=TOKEN)
     # [B] bool: False for a conversation that was truncated, so that more could have followed
     terminated: Tensor | None = field(default=None, metadata=RESPONSE)
+    # [B] of the state behind the last token of a conversation that was truncated, 0 for others; None without `values`
+    end_value: Tensor | None = field(default=None, metadata=RESPONSE)
     # why the environment failed in a conversation, [B]; None in the others
     lost: list[str | None] | None = field(default=None, metadata=RESPONSE)
     # characters of `texts` that each token covers
@@ -233,6 +235,7 @@ class Segmentable(TensorRows):
     )  # [B,T] nats, present when the segmenter needs "entropy"
     texts: list[str] | None = field(default=None, metadata=RESPONSE)  # present when it needs "text"
     offsets: list[list[tuple[int, int]]] | None = field(default=None, metadata=RESPONSE)
+    turn: Tensor | None = field(default=None, metadata=NOT_DRAWN)  # [B,T] long, as `Tokens.turn`
 
 
 @dataclass

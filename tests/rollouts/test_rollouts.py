@@ -252,7 +252,8 @@ def test_only_what_is_needed_is_filled(policy, critic):
     of_the_policy = {"row", "lent_policy"}
     of_the_drawing = {"no_end", "drawn_logp", "drawn_version", "turn", "written"}
     given = {field.name for field in fields(Rollout) if "None" in str(field.type)}
-    assert optional == given - of_the_policy - of_the_drawing
+    of_conversations = {"turns", "turn_reward", "terminated", "end_value", "lost"}
+    assert optional == given - of_the_policy - of_the_drawing - of_conversations
     for needs in (frozenset(), frozenset({"ref_entropy"}), frozenset({"ref_kl"}), frozenset({"old_logp", "values"})):
         rollout = collect(policy, needs=needs, critic=critic)
         assert {name for name in optional if getattr(rollout, name) is not None} == needs

@@ -60,9 +60,10 @@ PPO = ["algorithm={name: ppo, kl_coef: 0.05}", "train.critic_lr=1e-2"]
 
 
 TURN_RLOO = ["algorithm={name: turn_rloo}"]
+TURN_PPO = ["algorithm={name: ppo, gae_over: turn}", "train.critic_lr=1e-2", "rollout.environment.max_turns=2"]
 
 
-@pytest.mark.parametrize("changes", [[], PPO, TURN_RLOO], ids=["grpo", "ppo", "turn_rloo"])
+@pytest.mark.parametrize("changes", [[], PPO, TURN_RLOO, TURN_PPO], ids=["grpo", "ppo", "turn_rloo", "ppo by turn"])
 def test_micro_batches_change_no_training(recipe: Path, changes: list[str]) -> None:
     weights, log = trained(recipe, "whole", *changes)
     others, other_log = trained(recipe, "parts", "train.micro_batch_size=1", *changes)

@@ -37,6 +37,7 @@ from fgrl.base.ops.segments import (
     segment_ids,
     spread,
     to_segments,
+    turn_starts,
 )
 from fgrl.base.ops.spans import (
     TOKEN_POLICY,

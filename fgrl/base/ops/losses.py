@@ -120,27 +120,37 @@ Gap = Literal["pass", "stop"]
 
 
 def gae(
-    rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float, gap: Gap = "pass"
+    rewards: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    gamma: float,
+    lam: float,
+    gap: Gap = "pass",
+    *,
+    drawn: Tensor | None = None,
+    end_value: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Generalized advantage estimation (Schulman et al. 2016, Eq. 16): advantages and returns, each [B,T], no gradient.
 
     A_t = sum over l of (gamma lam)^l delta_{t+l},  delta_t = r_t + gamma V_{t+1} - V_t,  return_t = A_t + V_t.
-    values[t] is of the state before token t. After the last real token the value is 0.
+    values[t] is of the state before token t. After the last real token the value is `end_value`, [B]; None: 0.
 
     gap: with `pass` masked tokens are skipped as if they did not exist: credit passes them undiscounted. With `stop` no
     credit crosses a masked token: each run of real tokens between masked ones is a separate episode, with value 0 after
-    it.
+    it. drawn: bool [B,T], the tokens that can stop credit when they are masked; it passes all others, such as those
+    that an environment wrote. None: all can.
     """
     check_choice("gap", gap, ("pass", "stop"))
     rewards, values = zero_masked(rewards.detach(), mask), zero_masked(values.detach(), mask)
     advantage = torch.zeros_like(values[:, 0]) if values.shape[1] else values.new_zeros(len(values))
-    next_value = torch.zeros_like(advantage)
+    next_value = torch.zeros_like(advantage) if end_value is None else end_value.detach().to(values.dtype)
+    stops = torch.zeros_like(mask) if gap == "pass" else ~mask if drawn is None else drawn & ~mask
     columns = []
     for t in range(values.shape[1] - 1, -1, -1):
         real = mask[:, t]
         delta = rewards[:, t] + gamma * next_value - values[:, t]
-        advantage = torch.where(real, delta + gamma * lam * advantage, advantage if gap == "pass" else 0.0)
-        next_value = torch.where(real, values[:, t], next_value if gap == "pass" else 0.0)
+        advantage = torch.where(real, delta + gamma * lam * advantage, advantage.masked_fill(stops[:, t], 0.0))
+        next_value = torch.where(real, values[:, t], next_value.masked_fill(stops[:, t], 0.0))
         columns.append(advantage)
     advantages = zero_masked(torch.stack(columns[::-1], dim=1), mask) if columns else torch.zeros_like(values)
     return advantages, zero_masked(advantages + values, mask)

@@ -17,27 +17,36 @@ Reduce = Literal["last", "mean", "sum"]
 Spread = Literal["even", "repeat", "last"]
 
 
-def inside_segments(mask: Tensor, eos: Tensor, include_eos: bool) -> Tensor:
+def inside_segments(mask: Tensor, eos: Tensor, include_eos: bool, turn: Tensor | None = None) -> Tensor:
     """Bool [B,T]: which tokens may belong to a segment.
 
-    Real tokens, without the end-of-sequence token unless `include_eos`. A response that is only an end-of-sequence
-    token keeps it, so every response with a real token has a segment. mask, eos: bool [B,T].
+    Real tokens, without the end-of-sequence token unless `include_eos`. A turn that is only an end-of-sequence token
+    keeps it, so every turn with a real token has a segment. mask, eos: bool [B,T]. turn: long [B,T], the turn of a
+    conversation in which the policy drew the token, -1 for what an environment wrote, which is in no segment; None: all
+    are of one turn.
     """
+    mask = mask if turn is None else mask & (turn >= 0)
     if include_eos:
         return mask
-    text = mask & ~eos
-    return torch.where(text.any(dim=1, keepdim=True), text, mask)
+    text, turn = mask & ~eos, torch.where(mask, 0 if turn is None else turn, -1)
+    written, _turns = to_segments(text.long(), turn, "sum")
+    return torch.where(written.gather(1, turn.clamp(min=0)) > 0, text, mask)
 
 
-def segment_ids(starts: Tensor, inside: Tensor) -> Tensor:
+def turn_starts(turn: Tensor) -> Tensor:
+    """Bool [B,T]: the first token of each turn. turn: long [B,T], growing, -1 where there is none."""
+    before = torch.cat([turn.new_full((len(turn), 1), -1), turn], dim=1).cummax(dim=1).values[:, :-1]
+    return turn > before
+
+
+def segment_ids(starts: Tensor, inside: Tensor, turn: Tensor | None = None) -> Tensor:
     """Long [B,T]: index (from 0) of the segment of each token, -1 outside.
 
     A segment reaches from a token where `starts` is True to the one before the next start (segment paper, section 2.2:
-    a start at token i makes i-1 the last of the previous segment). The first inside token always starts one; starts
-    outside are ignored. starts, inside: bool [B,T].
+    a start at token i makes i-1 the last of the previous segment), and not beyond the end of a turn. The first inside
+    token always starts one; starts outside are ignored. starts, inside: bool [B,T]; turn: as for `inside_segments`.
     """
-    nth = inside.long().cumsum(dim=1)
-    begins = inside & (starts | (nth == 1))
+    begins = inside & (starts | turn_starts(torch.where(inside, 0 if turn is None else turn, -1)))
     return torch.where(inside, begins.long().cumsum(dim=1) - 1, -1)
 
 

@@ -54,6 +54,10 @@ class PPO(PolicyGradient):
     """Discount per token."""
     lam: float = Field(0.95, ge=0, le=1)
     """Lambda of generalized advantage estimation."""
+    gae_over: Literal["token", "turn"] = "token"
+    """What an action is for advantages, values, `gamma` and `lam`: a token, or a turn of a conversation, whose tokens
+    then have one advantage; values are learned at the first token of each turn alone.
+    """
     whiten: bool = True
     """Standardise advantages over all tokens of the rollout that the policy drew."""
     kl: Literal["k1", "k2", "k3", "full"] = "k1"
@@ -133,7 +137,16 @@ class PPO(PolicyGradient):
         if self.missing_eos_penalty:
             token = token - self.missing_eos_penalty * (last & unfinished[:, None])
         # 3. advantages and value targets
-        advantage, returns = ops.gae(token, values, mask, self.gamma, self.lam, self.at_skipped)
+        acts, turn = mask, torch.where(mask, rollout.turn_ids, -1)
+        if self.gae_over == "turn":
+            acts = ops.turn_starts(turn)
+            token = torch.where(acts, ops.spread(ops.to_segments(token, turn, "sum")[0], turn, "repeat"), 0.0)
+        advantage, returns = ops.gae(
+            token, values, acts, self.gamma, self.lam, self.at_skipped if acts is mask else "pass",
+            drawn=rollout.drawn, end_value=rollout.end_value,
+        )  # fmt: skip
+        if self.gae_over == "turn":
+            advantage = ops.spread(ops.to_segments(advantage, turn, "sum")[0], turn, "repeat")
         if self.whiten:
             advantage = ops.masked_whiten(advantage, mask)
         # 4. the controller reads this rollout's KL and sets the coefficient of the next
@@ -143,18 +156,21 @@ class PPO(PolicyGradient):
             "kl_coef": self._coefficient,
             "token_reward": float(ops.masked_mean(rewards.token, mask)),
             "penalized_reward": float(token.sum(dim=1).mean()),
-            "returns": float(ops.masked_mean(returns, mask)),
+            "returns": float(ops.masked_mean(returns, acts)),
         }
         if self.uses_critic():
-            metrics["explained_variance"] = float(ops.explained_variance(values, returns, mask))
+            metrics["explained_variance"] = float(ops.explained_variance(values, returns, acts))
         metrics |= self.early_credit(rewards.token, mask)
         if self.adaptive_kl is not None:
             error = max(-0.2, min(0.2, response_kl / self.adaptive_kl.target - 1.0))
             self._next_coefficient = self._coefficient * (1.0 + error * len(mask) / self.adaptive_kl.horizon)
+        columns = {} if acts is mask else {"acts": acts}
         if not self.skip_text:
-            return Advantages(advantage=advantage, returns=returns, metrics=metrics)
+            return Advantages(advantage=advantage, returns=returns, columns=columns, metrics=metrics)
         metrics["skipped"] = 1.0 - float(mask.sum() / rollout.drawn.sum())
-        return Advantages(advantage=advantage, returns=returns, trained=mask, keep=mask.any(dim=1), metrics=metrics)
+        return Advantages(
+            advantage=advantage, returns=returns, trained=mask, keep=mask.any(dim=1), columns=columns, metrics=metrics
+        )
 
     def skipped(self, rollout: Rollout) -> Tensor:
         """Bool [B,T]: the tokens whose text is one of `skip_text`."""
@@ -186,6 +202,7 @@ class PPO(PolicyGradient):
         if not self.uses_critic():
             return policy, metrics
         values = model.critic.values(batch)
+        mask = mask & column.get("acts", mask)
         value, clipped = ops.value_loss(values, column["values"], column["returns"], mask, self.value_clip)
         if not self.halve_value_loss:
             value = 2 * value

@@ -18,7 +18,7 @@ else:
 
 @register("bandit")
 class Bandit(Segmenter):
-    """One segment, the whole response: classical RLHF (segment paper, Eq. 1 and 2).
+    """One segment, the whole response: classical RLHF (segment paper, Eq. 1 and 2). Of a conversation, each turn.
 
     Its last token, where the reward is read, is the end-of-sequence token; in a response that was cut off, the last
     real token.

@@ -50,4 +50,6 @@ class Entropy(Segmenter):
     def segment_ids(self, view: Segmentable) -> Tensor:
         """Long [B,T], see `Segmenter.segment_ids`; a cutoff of 1000 includes the end-of-sequence token."""
         with_eos = self.include_eos or self.cutoff >= WHOLE_RESPONSE
-        return ops.segment_ids(self.starts(view), ops.inside_segments(view.mask, view.eos, with_eos))
+        return ops.segment_ids(
+            self.starts(view), ops.inside_segments(view.mask, view.eos, with_eos, view.turn), view.turn
+        )

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from fgrl.base import lazy, ops
 from fgrl.kinds import Segmenter
 from fgrl.registry import register
 from fgrl.types import Segmentable
 
 if TYPE_CHECKING:
     from torch import Tensor
+torch = lazy.load("torch")
 
 
 @register("ngram")
@@ -22,6 +24,8 @@ class NGram(Segmenter):
     """Number of tokens in a segment."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """Bool [B,T]: at real tokens 0, n, 2n, .. of each response."""
+        """Bool [B,T]: at real tokens 0, n, 2n, .. of each response, and of each turn of a conversation."""
         nth = view.mask.long().cumsum(dim=1) - 1
+        if view.turn is not None:
+            nth = nth - torch.where(ops.turn_starts(view.turn), nth, 0).cummax(dim=1).values
         return view.mask & (nth % self.n == 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +17,8 @@ from fgrl.components.segmenters.ngram import NGram
 from fgrl.components.segmenters.sentence import DELIMITERS, Sentence
 from fgrl.components.segmenters.token import Token
 from fgrl.kinds import Segmenter
-from fgrl.types import Segmentable
+from fgrl.registry import build
+from fgrl.types import Rollout, Sample, Segmentable
 
 # a response that ended, one that was cut off, one token and the end, the end alone, nothing
 LENGTHS = [6, 7, 2, 1, 0]
@@ -337,3 +340,50 @@ def test_what_each_segmenter_looks_at():
     assert Entropy(cutoff=1).needs == {"entropy"}
     assert Sentence().needs == {"text"}
     assert NGram(n=1).needs == Token().needs == Bandit().needs == frozenset()
+
+
+# -- conversations -----------------------------------------------------------------------------------------------------
+
+TALK = [[0, 0, 0, -1, -1, 1, 1, 1, -1, 2], [0, 0, -1, 1, 1, 1, 1, 1, -1, -1]]
+"""Turns of the tokens of two responses; the second has two tokens of padding."""
+
+
+def conversation(end: int = 9) -> Rollout:
+    """Each turn ends with the token `end`; the last one of the first response is nothing else."""
+    turn = torch.tensor(TALK)
+    mask = torch.arange(10) < torch.tensor([10, 8])[:, None]
+    ids = torch.where(ops.segment_ends(turn), end, 4)
+    ids[:, 3] = 9  # also where an environment wrote it, or the policy in the middle of a turn
+    eos = torch.zeros_like(mask)
+    eos[0, 9], eos[1, 7] = end == 9, end == 9
+    texts = ["a, b." + "x" * 5, "ab,cd.e,xx"]
+    return Rollout(
+        ids[:, :1], torch.ones(2, 1).bool(), ids, mask, eos, turn=turn, group=torch.arange(2), texts=texts, ends=frozenset({9}),
+        samples=[Sample(id=str(row), prompt="") for row in range(2)], offsets=[[(i, i + 1) for i in range(10)]] * 2,
+        ref_entropy=torch.full((2, 10), 1.0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("turn", [0, 0, 0, -1, -1, 1, 1, 1, -1, 2], [0, 0, -1, 1, 1, 1, 1, 1, -1, -1]),
+        ("bandit", [0, 0, 0, -1, -1, 1, 1, 1, -1, 2], [0, 0, -1, 1, 1, 1, 1, 1, -1, -1]),
+        ({"name": "turn", "include_eos": False}, [0, 0, -1, -1, -1, 1, 1, -1, -1, 2], [0, -1, -1, 1, 1, 1, 1, -1, -1, -1]),
+        ({"name": "entropy", "cutoff": 1000}, [0, 0, 0, -1, -1, 1, 1, 1, -1, 2], [0, 0, -1, 1, 1, 1, 1, 1, -1, -1]),
+        ({"name": "entropy", "cutoff": 0.5}, [0, 1, -1, -1, -1, 2, 3, -1, -1, 4], [0, -1, -1, 1, 2, 3, 4, -1, -1, -1]),
+        ("token", [0, 1, -1, -1, -1, 2, 3, -1, -1, 4], [0, -1, -1, 1, 2, 3, 4, -1, -1, -1]),
+        ({"name": "ngram", "n": 3}, [0, 0, -1, -1, -1, 1, 1, -1, -1, 2], [0, -1, -1, 1, 1, 1, 2, -1, -1, -1]),
+        ("sentence", [0, 0, -1, -1, -1, 1, 1, -1, -1, 2], [0, -1, -1, 1, 1, 1, 2, -1, -1, -1]),
+    ],
+)  # fmt: skip
+def test_segments_end_with_turns_and_what_an_environment_wrote_is_in_none(
+    name: Any, first: list[int], second: list[int]
+) -> None:
+    segmenter: Any = build("segmenter", name)
+    assert segmenter.segment_ids_of(conversation()).tolist() == [first, second]
+
+
+def test_a_turn_that_was_cut_off_has_no_end_token() -> None:
+    segmenter: Any = build("segmenter", {"name": "turn", "include_eos": False})
+    assert segmenter.segment_ids_of(conversation(end=3)).tolist() == TALK

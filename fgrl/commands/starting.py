@@ -13,7 +13,7 @@ from fgrl.commands.shared import AsJson, echo, emit
 
 library = lazy.load("fgrl.library")
 
-KINDS = ("sft", "dpo", "ppo", "grpo", "reward_model", "segment_ppo", "rtt", "critic", "chains")
+KINDS = ("sft", "dpo", "ppo", "grpo", "reward_model", "segment_ppo", "rtt", "critic", "chains", "agent")
 EXAMPLES = """
 \b
 Examples:
@@ -23,6 +23,7 @@ Examples:
   fgrl init dpo --data pairs.parquet --model HuggingFaceTB/SmolLM2-135M-Instruct --out recipes/dpo.yaml
   fgrl init ppo --data prompts.jsonl --model smollm2-135m-instruct --system "Answer in one sentence."
   fgrl init sft --data trl-lib/Capybara --model ./my-model
+  fgrl init agent --data questions.jsonl --model ./my-model --tools tools.py:lookup,calculate --reward rewards.py:score
 
 \b
 sft           rows with a prompt and an answer, or conversations
@@ -33,9 +34,10 @@ ppo, grpo     rows with a prompt; other columns are arguments of the reward func
 rtt           rows with a prompt and a list of demands on the answer: a discriminator of relevant tokens, then RTT-GRPO
 critic        rows with a prompt, and marked answers if you have some: a model that marks passages, then PPO
 chains        rows with a prompt, an answer and marked passages: chains of rewrites, then SFT and DPO
+agent         rows with a prompt: conversations in which the model calls the functions of --tools
 
 The recipe lists what was assumed about columns, lengths and sizes. Rows are JSON lines, JSON, CSV or parquet, or a data set of the hub.
-Without --reward, ppo and grpo get rewards.py with a placeholder reward and a placeholder goal. The model draws eight answers, whose
+Without --reward, ppo, grpo and agent get rewards.py with a placeholder reward and a placeholder goal. The model draws eight answers, whose
 lengths decide how long answers may be; with --max-new-tokens it draws none.
 """
 
@@ -46,7 +48,10 @@ def init(
     model: Annotated[str, typer.Option("--model", metavar="MODEL", help="A folder, a hub id, or a packaged model.", show_default=False)],
     output: Annotated[Path, typer.Option("--out", "--output", "-o", metavar="FILE", help="The recipe to write.")] = Path("recipe.yaml"),
     reward: Annotated[
-        str | None, typer.Option("--reward", metavar="FILE.py:FUNCTION", help="The reward function of ppo and grpo.")
+        str | None, typer.Option("--reward", metavar="FILE.py:FUNCTION", help="The reward function of ppo, grpo and agent.")
+    ] = None,
+    tools: Annotated[
+        str | None, typer.Option("--tools", metavar="FILE.py:FUNCTION,...", help="Functions that the model of an agent may call.")
     ] = None,
     columns: Annotated[
         str | None,
@@ -74,7 +79,7 @@ def init(
 ) -> None:  # fmt: skip
     """Write a first recipe for your rows and your model, with its assumptions as comments."""
     made = library.init(
-        kind, data, model, output, reward=reward, columns=_pairs(columns), system=system, chat_template=chat_template,
+        kind, data, model, output, reward=reward, tools=_functions(tools), columns=_pairs(columns), system=system, chat_template=chat_template,
         gpu=gpu, max_prompt_tokens=max_prompt_tokens, max_tokens=max_tokens, max_new_tokens=max_new_tokens, force=force,
     )  # fmt: skip
     if as_json:
@@ -90,6 +95,17 @@ def init(
     if made.shows_rows:
         echo(f"fgrl inspect {output}    shows rows as the model sees them")
     echo(f"fgrl plan {output}       what would run\nfgrl run {output}        runs it")
+
+
+def _functions(tools: str | None) -> list[str]:
+    """Return `--tools` one by one; functions behind the first may leave the file out."""
+    named: list[str] = []
+    for word in filter(None, (tools or "").split(",")):
+        file = named[-1].rpartition(":")[0] if named and ":" not in word else ""
+        named.append(f"{file}:{word.strip()}" if file else word.strip())
+    if bad := [name for name in named if ":" not in name]:
+        raise UsageError(f"--tools: wants FILE.py:FUNCTION,..., as in tools.py:lookup,calculate; got {bad[0]}")
+    return named
 
 
 def _pairs(columns: str | None) -> dict[str, str]:

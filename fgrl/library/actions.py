@@ -74,14 +74,18 @@ def init(
     """Write a first recipe for rows and a model, with its assumptions as comments; `fgrl init --help` lists the kinds.
 
     columns: those that are not to be guessed, by their role. force: overwrite an existing recipe. options: `reward`,
-    `system`, `chat_template`, `gpu`, `max_prompt_tokens`, `max_tokens` and `max_new_tokens`, as of `fgrl init`. Raises
+    `tools` (a list), `system`, `chat_template`, `gpu`, `max_prompt_tokens`, `max_tokens` and `max_new_tokens`, as of `fgrl init`. Raises
     `UsageError` for what was asked for wrongly, `DataError` for rows that do not fit.
     """
     path = Path(output)
     if kind not in starting.KINDS:
         raise UsageError(registry.unknown("kind", kind, starting.KINDS))
-    if options.get("reward") is not None and kind not in ("ppo", "grpo"):
-        raise UsageError(f"--reward goes with ppo and grpo; {kind} learns from the rows alone")
+    if options.get("reward") is not None and kind not in starting.REWARDED:
+        raise UsageError(f"--reward goes with {', '.join(starting.REWARDED)}; {kind} learns from the rows alone")
+    if bool(options.get("tools")) != (kind == "agent"):
+        raise UsageError(
+            "--tools FILE.py:FUNCTION,... names what an agent may call: it goes with agent, which needs it"
+        )
     if files.exists(path) and not force:
         raise UsageError(
             f"{path} is already there; nothing was written (another --out, or --force, which overwrites it)"

@@ -13,11 +13,13 @@ from fgrl.data.row import Row, preview
 from fgrl.registry import unknown
 from fgrl.types import Sample
 
-Kind = Literal["sft", "dpo", "ppo", "grpo", "reward_model", "segment_ppo", "rtt", "critic", "chains"]
+Kind = Literal["sft", "dpo", "ppo", "grpo", "reward_model", "segment_ppo", "rtt", "critic", "chains", "agent"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+REWARDED: tuple[Kind, ...] = ("ppo", "grpo", "agent")
+"""Kinds with a reward function."""
 FORMATS: dict[Kind, str] = {
     "sft": "sft", "dpo": "preference", "reward_model": "preference", "segment_ppo": "preference", "chains": "sft",
-    "critic": "prompts", "ppo": "prompts", "grpo": "prompts", "rtt": "prompts",
+    "critic": "prompts", "ppo": "prompts", "grpo": "prompts", "rtt": "prompts", "agent": "prompts",
 }  # fmt: skip
 ROLES = tuple(name for name in Columns.model_fields if name != "meta")
 NAMES = {
@@ -62,7 +64,7 @@ def detect(kind: Kind, rows: Sequence[Row], where: str, given: Mapping[str, str]
     reference, more = None, []
     if kind == "sft" and table.mostly(found.get("response", ""), _is_text):
         reference = found["response"]
-    if kind in ("ppo", "grpo"):
+    if kind in REWARDED:
         if reference := table.pick("reference", _is_short, share=1):
             table.said.append(f'the goal is that an answer contains the short one of its row, in "{reference}"')
         known = (*found.values(), "id", "prompt_id")

@@ -10,7 +10,7 @@ from typing import Any
 from fgrl import registry
 from fgrl.base import files, lazy
 from fgrl.base.errors import DataError, UsageError
-from fgrl.exchange.starting.columns import Kind, detect
+from fgrl.exchange.starting.columns import REWARDED, Kind, detect
 from fgrl.exchange.starting.rows import Table, beside, read_all, read_table
 from fgrl.exchange.starting.sizes import DRAWN, Counter, Lengths, drawn, prompt_limit, rounded_up, sizes
 from fgrl.exchange.starting.templates import HERE, filled, flow, numbers
@@ -36,7 +36,7 @@ class Request:
     output: Path
     """The recipe's file."""
     reward: str | None = None
-    """`FILE.py:FUNCTION`, for `ppo` and `grpo`."""
+    """`FILE.py:FUNCTION`, for `ppo`, `grpo` and `agent`."""
     system: str | None = None
     chat_template: Path | None = None
     gpu: bool | None = None
@@ -49,6 +49,8 @@ class Request:
     """The limit of answers that models draw; None: chosen by the lengths of a few that the model draws."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns by role that need no guess."""
+    tools: Sequence[str] = ()
+    """`FILE.py:FUNCTION` each, for `agent`."""
 
 
 @dataclass
@@ -73,7 +75,7 @@ def draft(request: Request) -> Draft:
     folder, kind = request.output.parent, request.kind
     model, spec = _model(request, folder)
     function = None if request.reward is None else _built(request.reward)
-    reward, stub = _reward(request, function, table) if kind in ("ppo", "grpo") else (None, {})
+    reward, stub = _reward(request, function, table) if kind in REWARDED else (None, {})
     found = detect(kind, table.rows, str(request.data), request.columns)
     # 3. the samples that the recipe's reader makes of them
     shape = {"format": found.form, "columns": found.columns, "system": request.system, "shuffle_seed": 0}
@@ -130,7 +132,7 @@ def draft(request: Request) -> Draft:
     text = filled(
         kind, data=request.data.name, assumptions=said, model=model, reward=reward, by_token=by_token, stub=bool(stub),
         teacher=bool(teacher), repeated=repeated, rows=lambda **more: flow(reader | more),
-        trained_rows=len(rows) + bad - size["held_out"], short=answers is None or answers.most <= 8,
+        tools=[_named(tool, folder) for tool in request.tools], trained_rows=len(rows) + bad - size["held_out"], short=answers is None or answers.most <= 8,
         reference=found.reference, **size,
     )  # fmt: skip
     read = [name for name in PROMPTS if f"prompt: {name}" in text]
@@ -172,11 +174,16 @@ def _reward(request: Request, function: Any, table: Table) -> tuple[str, dict[st
     """Return the reward function as the recipe names it, and the file to write when none was named."""
     folder = request.output.parent
     if function is not None:
-        path, _, name = function.path.rpartition(":")
-        return f"{beside(Path(path), folder)}:{name}", {}
+        return _named(function.path, folder), {}
     if files.exists(folder / STUB):
         raise UsageError(f"{folder / STUB} is already there: name its function, as in --reward {STUB}:score")
     return f"{STUB}:score", {STUB: _stub([name for name in table.rows[0] if name.isidentifier()])}
+
+
+def _named(function: str, folder: Path) -> str:
+    """Return a function, `FILE.py:FUNCTION`, as a recipe in this folder names it."""
+    path, _, name = function.rpartition(":")
+    return f"{beside(Path(path).resolve(), folder)}:{name}"
 
 
 def _built(given: str) -> Any:

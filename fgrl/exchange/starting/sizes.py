@@ -27,7 +27,7 @@ MEASURED = 2000
 """Rows whose tokens are counted."""
 LONGEST_PROMPT, LONGEST_ROW = 1024, 2048
 """Tokens to which limits are set at most, whatever the data has."""
-IN_GROUPS = ("grpo", "rtt")
+IN_GROUPS = ("grpo", "rtt", "agent")
 """Kinds that compare several answers to a prompt."""
 
 
@@ -138,7 +138,7 @@ def sizes(
     return {
         "held_out": held_out, "share": share, "evaluated": min(held_out, limits["evaluated"]),
         "max_prompt": max(1, min(max_prompt, positions - new_tokens)), "max_tokens": max_tokens, "new_tokens": new_tokens,
-        "responses": responses, "step": responses if kind == "grpo" else responses // 2, "iterations": limits["iterations"],
+        "responses": responses, "step": responses if kind in ("grpo", "agent") else responses // 2, "iterations": limits["iterations"],
         "per_prompt": next(n for n in (1, 2, 4, 8, 16, 32, 64) if n >= wanted and responses // n <= trained),
         "batch": batch, "epochs": epochs, "max_steps": max_steps,
     }  # fmt: skip

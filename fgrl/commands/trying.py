@@ -20,8 +20,9 @@ Examples:
   fgrl check own_algorithm.py
   fgrl check own.py --name own stages.trained.reward=says_answer imports=[own.py,says_answer.py]
 
-Trains a small random model with each reward and algorithm of the file: in whole optimizer steps, in micro-batches of one row, in two
-processes, and killed and continued. Exit code 7 where the weights differ; that of the training where it fails.
+Trains a small random model with each reward, algorithm, environment and engine of the file: in whole optimizer steps, in micro-batches
+of one row, in two processes, and killed and continued. Environments get scripted texts first, and engines are asked in several ways.
+Exit code 7 where the weights differ or a promise is broken; that of the training where it fails.
 """
 
 
@@ -32,7 +33,7 @@ def check(
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try the rewards and algorithms of a Python file in small trainings. Overrides of the trial's recipe may
+    """Try rewards, algorithms, environments and engines of a Python file in small trainings. Overrides of the trial's recipe may
     follow.
     """
     rows = []

@@ -249,8 +249,8 @@ def check(
     file: Path | str, overrides: Overrides | Sequence[str] | None = None, *, name: str | None = None,
     show: Callable[[str, Finding], None] | None = None,
 ) -> dict[str, list[Finding]]:  # fmt: skip
-    """Train a small random model with each reward and algorithm of a Python file, in different ways, and return by
-    component whether the weights are the same.
+    """Train a small random model with each reward, algorithm, environment and engine of a Python file, in different ways, and
+    return by component whether the weights are the same. Environments get scripted texts, and engines are asked in several ways.
 
     overrides: of the trial's recipe. show: called with each finding as soon as it is there. Raises `UsageError` for a
     file without such components, and the error of a training that fails.
@@ -263,7 +263,7 @@ def check(
     for called in tried if name is None else [name]:
         with tempfile.TemporaryDirectory(prefix="fgrl-check-") as folder:
             written = trial.write_recipe(tried[called], Path(file), Path(folder))
-            for finding in trial.findings(written, override_texts(overrides), silent):
+            for finding in trial.findings(tried[called], written, override_texts(overrides), silent):
                 found.setdefault(called, []).append(finding)
                 if show is not None:
                     show(called, finding)

@@ -66,6 +66,49 @@ class Raises(GroupRelative):
 )
 
 
+GAME = """
+import random
+from fgrl import Environment, Episode, register
+
+class Game(Episode):
+    def __init__(self, environment, seed):
+        self.environment, self.random, self.turn = environment, random.Random(seed), 0
+
+    def step(self, text):
+        {step}
+        self.turn += 1
+        return f"{{self.random.randint(1, 10**9)}}", 0.5, self.turn == 3, False, {{}}
+
+@register("game")
+class GameEnvironment(Environment):
+    'Three turns.'
+
+    def begin(self, sample, seed):
+        {begin}
+        return Game(self, seed)
+"""
+ENGINE = """
+import random
+from fgrl import Drawer, DrawnResponse, Engine, register
+
+class Opened(Drawer):
+    def draw(self, requests):
+        found = []
+        for place, one in enumerate(requests):
+            stream = random.Random(f"{stream}")
+            ids = [stream.randrange(3, 200) for _ in range({count})]
+            found.append(DrawnResponse(ids, "length", {version}))
+        return found
+
+@register("own")
+class Own(Engine):
+    'Random tokens.'
+
+    def open(self, model):
+        return Opened()
+"""
+
+
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     with scratch_imports():
@@ -81,7 +124,7 @@ def first(file: Path, folder: Path, count: int, *overrides: str) -> list[trial.F
     (cls,) = trial.tried_components(file)
     (folder / "trial").mkdir()
     path = trial.write_recipe(cls, file, folder / "trial")
-    return list(islice(trial.findings(path, overrides, Console(quiet=True)), count))
+    return list(islice(trial.findings(cls, path, overrides, Console(quiet=True)), count))
 
 
 def test_a_loss_that_depends_on_the_micro_batch_is_found(tmp_path: Path) -> None:
@@ -126,6 +169,62 @@ def test_offline_algorithms_and_rewards_are_trained(name: str, tmp_path: Path) -
             first(EXAMPLES / f"{name}.py", tmp_path, 2)
         return
     assert all(found.held for found in first(EXAMPLES / f"{name}.py", tmp_path, 2))
+
+
+@pytest.mark.parametrize(
+    ("step", "begin", "place", "told"),
+    [
+        ("pass", "pass", None, "answers in 72 turns"),
+        ("random.random()", "self.__dict__['x'] = random.Random(seed)", None, "answers in 72 turns"),
+        ("self.random = random", "random.seed(seed)", 2, "another conversation"),
+        ("self.environment.__dict__['n'] = self.turn = self.environment.__dict__.get('n', 0) + 1", "pass", 2, "another conversation"),
+        ("if len(text) > 90_000: raise ConnectionError('gone')", "pass", 0, "ConnectionError: gone"),
+        ("if not text: return text, 'x', False, False, {}", "pass", 0, "the reward is no finite number but 'x'"),
+    ],
+)  # fmt: skip
+def test_environments_get_scripted_texts(step: str, begin: str, place: int | None, told: str, tmp_path: Path) -> None:
+    found = first(own(tmp_path, GAME.format(step=step, begin=begin)), tmp_path, 3)
+    assert [each.held for each in found] == [number != place for number in range(3)]
+    assert told in found[place or 0].text
+
+
+def test_what_raises_on_a_text_is_told(tmp_path: Path) -> None:
+    found = first(own(tmp_path, GAME.format(step="text.index('y')", begin="pass")), tmp_path, 2)
+    assert found[0].held
+    assert "it raised on " in found[0].text
+    assert "ValueError: substring not found), with the reward 0" in found[0].text
+
+
+@pytest.mark.parametrize(
+    ("stream", "count", "version", "place", "told"),
+    [
+        ("{one.seed}.{one.row}", 8, "self.version", None, ""),
+        ("{one.seed}.{place}", 8, "self.version", 1, "in another order and alone"),
+        ("{one.row}", 8, "self.version", 2, "another seed gives the same responses"),
+        ("{one.seed}.{one.row}", 5, "self.version", 0, "a request that was given up is an error"),
+        ("{one.seed}.{one.row}", 9, "self.version", 0, "a response of 9 tokens"),
+        ("{one.seed}.{one.row}", 8, "0", 0, "version 0 after"),
+    ],
+)
+def test_engines_are_asked_in_several_ways(
+    stream: str, count: int, version: str, place: int | None, told: str, tmp_path: Path
+) -> None:
+    found = first(own(tmp_path, ENGINE.format(stream=stream, count=count, version=version)), tmp_path, 3)
+    assert [each.held for each in found] == [number != place for number in range(3)]
+    assert told in found[place or 0].text
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize(
+    "text",
+    [
+        GAME.format(step="pass", begin="pass"),
+        ENGINE.format(stream="{one.seed}.{one.row}", count=8, version="self.version"),
+    ],
+    ids=["environment", "engine"],
+)
+def test_environments_and_engines_are_trained(text: str, tmp_path: Path) -> None:
+    assert [each.held for each in first(own(tmp_path, text), tmp_path, 9)] == [True] * 7
 
 
 def test_a_file_without_such_a_component_is_refused(tmp_path: Path) -> None:

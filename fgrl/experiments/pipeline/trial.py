@@ -21,17 +21,19 @@ from typing import Any
 from fgrl.base import lazy
 from fgrl.base.console import Console
 from fgrl.base.errors import FgrlError, UsageError
-from fgrl.kinds import OfflineAlgorithm, OnlineAlgorithm, Reward, RewardWrapper
+from fgrl.kinds import Engine, Environment, OfflineAlgorithm, OnlineAlgorithm, Reward, RewardWrapper
 from fgrl.models.writing import write_weights
 from fgrl.registry import Component, build, import_file, name_of
 from fgrl.registry.names import NotRegistered
 from fgrl.types import Column
 
+draws = lazy.load("fgrl.experiments.pipeline.trial_draws")
 pipeline = lazy.load("fgrl.experiments.pipeline")
+trial_run = lazy.load("fgrl.experiments.pipeline.run")
 recipes = lazy.load("fgrl.experiments.recipe")
 safetensors = lazy.load("safetensors.torch")
 
-TRIED = ("online_algorithm", "reward", "offline_algorithm")
+TRIED = ("online_algorithm", "reward", "offline_algorithm", "environment", "engine")
 """Kinds that can be tried in a training."""
 STAGE = "trained"
 MOST = 1e-3
@@ -70,7 +72,7 @@ def write_recipe(cls: type[Component], file: Path, folder: Path) -> Path:
     """Write a recipe that trains with a component, and all that it reads, into `folder`. Returns its path."""
     _write_model(folder / "model")
     (folder / "worth.py").write_text(WORTH, encoding="utf-8")
-    name, worth = name_of(cls)[1], {"name": "function", "path": "worth.py:worth"}
+    name, worth = name_of(cls)[1], {"name": "function", "path": "worth.py:worth", "completions": "text"}
     train = {"lr": 1e-2, "batch_size": 4, "micro_batch_size": 4, "warmup": 0.0, "eps": 1e-4, "accelerator": "cpu"}
     stage: dict[str, Any] = {"model": {"base": "model", "lora": {"r": 4, "alpha": 8}}}
     data = {"name": "jsonl", "path": "rows.jsonl"}
@@ -95,6 +97,11 @@ def write_recipe(cls: type[Component], file: Path, folder: Path) -> Path:
             "rollout": {"batch_size": 8, "per_prompt": 4, "sampling": {"max_new_tokens": 8, "max_prompt_tokens": 48}},
             "train": train | {"iterations": 3},
         }  # fmt: skip
+        if issubclass(cls, Environment):
+            sampling = {"max_new_tokens": 160, "max_prompt_tokens": 128}
+            stage["rollout"] |= {"environment": {"name": name, "max_turn_tokens": 8}, "sampling": sampling}
+        elif issubclass(cls, Engine):
+            stage["rollout"]["engine"] = name
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     path = folder / "trial.yaml"
     about = f"A trial of {name}."
@@ -104,11 +111,16 @@ def write_recipe(cls: type[Component], file: Path, folder: Path) -> Path:
     return path
 
 
-def findings(recipe: Path, overrides: Sequence[str], console: Console) -> Iterator[Finding]:
-    """Train once as a whole, then in other ways, and yield what each of them shows.
+def findings(
+    cls: type[Component], recipe: Path, overrides: Sequence[str], console: Console
+) -> Iterator[Finding]:  # fmt: skip
+    """Try an environment or an engine by itself. Train once as a whole, then in other ways, and yield what each of them
+    shows.
 
     Raises the error of the first training, which the others repeat.
     """
+    if issubclass(cls, Environment | Engine):
+        yield from _drawn(cls, recipe, overrides)
     runs = recipe.parent / "runs"
     whole = _train(recipe, overrides, runs / "whole", console)
     distance(whole, whole)
@@ -127,6 +139,20 @@ def findings(recipe: Path, overrides: Sequence[str], console: Console) -> Iterat
         told = f"the weights differ by {far:.1e} of the distance that training moved them"
         yield Finding(far <= MOST, f"{way}: the same up to rounding" if far <= MOST else f"{way}: {told}")
     yield _killed(recipe, overrides, runs / "killed", whole, console)
+
+
+def _drawn(cls: type[Component], recipe: Path, overrides: Sequence[str]) -> Iterator[Finding]:
+    stage: Any = recipes.load(recipe, list(overrides)).stages[STAGE]
+    with trial_run.scratch_run(STAGE) as run:
+        rollout = stage.rollout
+        for component in (stage.prompts, rollout.engine, rollout.environment):
+            if component is not None:
+                component.setup(run)
+        samples, model = list(stage.prompts.read()), run.model(stage.model.model_copy(update={"lora": None}))
+        environment = issubclass(cls, Environment)
+        look, what = (draws.of_environment, rollout.environment) if environment else (draws.of_engine, rollout.engine)
+        for held, text in look(what, samples, model):
+            yield Finding(held, text)
 
 
 def _killed(recipe: Path, overrides: Sequence[str], runs: Path, whole: Path, console: Console) -> Finding:

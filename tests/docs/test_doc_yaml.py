@@ -25,9 +25,9 @@ PARTS_OF_OTHER_FILES = {
     "published": "a table of a paper",
 }
 """Keys of files that are no recipes; the tests of their how-to pages read these blocks."""
-MADE_ELSEWHERE = ("every_third", "uncertain_half")
-"""The component that `fgrl new` writes, which the tests of `fgrl new` use in a recipe, and the one of the page on credit assignment, which
-the test of that page follows."""
+MADE_ELSEWHERE = ("every_third", "uncertain_half", "guess.py")
+"""The component that `fgrl new` writes, which the tests of `fgrl new` use in a recipe, and those of the pages on credit assignment and
+on environments, which the tests of these pages follow."""
 SHOWS_MISTAKES = ("bad.yaml", "model.yaml")
 """Recipes beside their error messages, which are compared with the real ones elsewhere."""
 

@@ -27,6 +27,7 @@ from fgrl.base import ops
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.algorithms.turn_rloo import TurnRLOO
 from fgrl.components.rewards.environment import EnvironmentReward
+from fgrl.registry import import_file
 from fgrl.training.steps import Step, StepLoader
 from fgrl.training.turn_relative import TurnRelative
 from fgrl.training.units import RolloutUnits
@@ -35,11 +36,13 @@ from fgrl.types import Rollout, Sample, Turn
 sys.path.insert(0, str(Path(__file__).resolve().parent / "shared"))
 from tables import aligned
 
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "credit"
 CONTINUE, RIGHT = 0.31, 0.57
 """The policy's probabilities."""
 ENDS: dict[tuple[int, ...], tuple[float, ...]] = {(0,): (0.6,), (1, 1): (-0.1, 1.0), (1, 0): (-0.1, 0.0)}
 """Rewards by turn of the conversations that can be drawn: 1 is to continue, and to be right."""
 OF_ENVIRONMENT = 7
+DRAWN_AGAIN = "grpo, groups with equal returns drawn again"
 
 
 class ZeroWhenAlone(TurnRLOO):
@@ -79,6 +82,11 @@ class Standardised(TurnRelative):
         return ops.standardize(to_come, reached, cell, unbiased=True), {}
 
 
+def published(name: str, of_class: str) -> Any:
+    """Return a method of examples/credit with its defaults."""
+    return getattr(import_file(EXAMPLES / f"{name}.py"), of_class)()
+
+
 ESTIMATORS: dict[str, Any] = {
     "turn_rloo": TurnRLOO(),
     "turn_rloo, baseline: response": TurnRLOO(baseline="response"),
@@ -91,6 +99,9 @@ ESTIMATORS: dict[str, Any] = {
     "grpo, aggregate: sum": GRPO(aggregate="sum"),
     "grpo, aggregate: token_mean": GRPO(aggregate="token_mean"),
     "grpo, aggregate: seq_mean": GRPO(aggregate="seq_mean"),
+    DRAWN_AGAIN: GRPO(aggregate="token_mean"),
+    "mt_grpo": published("mt_grpo", "MTGRPO"),
+    "gigpo": published("gigpo", "GiGPO"),
 }
 
 
@@ -153,11 +164,16 @@ def gradients(algorithm: Any, policy: Policy, size: int) -> Iterator[tuple[float
         yield orders * float(chance), -policy.gradient(loss)
 
 
-def measured(algorithm: Any, size: int) -> tuple[Tensor, Tensor]:
-    """The mean and the standard deviation of an algorithm's gradient, as shares of the true one, [2] each."""
+def measured(algorithm: Any, size: int, *, drawn_again: bool = False) -> tuple[Tensor, Tensor]:
+    """The mean and the standard deviation of an algorithm's gradient, as shares of the true one, [2] each. drawn_again: over the groups
+    that teach something.
+    """
     policy = Policy()
     chances, found = zip(*gradients(algorithm, policy, size), strict=True)
     chance, gradient = torch.tensor(chances, dtype=torch.float64)[:, None], torch.stack(found)
+    if drawn_again:
+        chance = torch.where((gradient != 0).any(dim=1, keepdim=True), chance, 0.0)
+        chance = chance / chance.sum()
     mean = (chance * gradient).sum(dim=0)
     spread = (chance * (gradient - mean).square()).sum(dim=0).sqrt()
     return mean / truth(policy), spread / truth(policy).abs()
@@ -173,7 +189,7 @@ def main() -> None:
     chosen = {name: each for name, each in ESTIMATORS.items() if name.startswith(tuple(arguments.only.split(",")))}
     rows = []
     for name, algorithm in chosen.items():
-        mean, spread = measured(algorithm, arguments.group)
+        mean, spread = measured(algorithm, arguments.group, drawn_again=name == DRAWN_AGAIN)
         rows.append([name, *(f"{share:.2f}" for share in [*mean.tolist(), *spread.tolist()])])
     print("\n".join(aligned([["advantage", "mean, turn 1", "mean, turn 2", "std, turn 1", "std, turn 2"], *rows])))
 

@@ -61,7 +61,7 @@ class PolicyGradient(OnlineAlgorithm):
         KL is in the loss.
         """
         column, mask = batch.columns, self.trained(batch)
-        surrogate, clipped = ops.clip_loss(logp, old_logp, column["advantage"], mask, self.clip, self.clip_high)
+        surrogate, clipped = self.surrogate(logp, old_logp, column["advantage"], mask)
         loss = self.total(surrogate, batch)
         metrics: Numbers = {
             "policy_loss": ops.mean_metric(surrogate, mask),
@@ -79,6 +79,10 @@ class PolicyGradient(OnlineAlgorithm):
             metrics["approx_kl"] = ops.mean_metric(log_ratio.square() / 2, mask)
             metrics["max_log_ratio"] = Most(log_ratio.abs().max())
         return loss, metrics
+
+    def surrogate(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the policy's loss per token, and where it is clipped (bool), each [B,T]. A variant changes it."""
+        return ops.clip_loss(logp, old_logp, advantage, mask, self.clip, self.clip_high)
 
     def total(self, per_token: Tensor, batch: Batch) -> Tensor:
         """Return the share of `batch` in the optimizer step's average of a value per token [B,T], a scalar."""

@@ -761,7 +761,7 @@ def test_a_method_is_one_short_file(method: str) -> None:
 
 def test_the_recipes_are_valid_and_say_what_needs_the_policy() -> None:
     paths = sorted(FOLDER.glob("*.yaml"))
-    assert {path.stem for path in paths} == {"grpo", *METHODS}
+    assert {path.stem for path in paths} == {"grpo", "turns", *METHODS}
     with scratch_imports():
         for path in paths:
             policy = load(path).stages["policy"]
@@ -782,7 +782,8 @@ def test_the_recipes_are_valid_and_say_what_needs_the_policy() -> None:
                     assert load(f"{path}::{row}").stages["policy"].train.iterations == times * policy.train.iterations
                 assert policy.algorithm.aggregate == "seq_mean"
             asks = "policy" in policy.reward.needs() | policy.algorithm.needs()
-            assert asks == (path.stem not in ("grpo", "top_entropy", "prime", "gtpo", "rto"))
+            without = ("grpo", "top_entropy", "prime", "gtpo", "rto", "cispo", "turns", "mt_grpo", "gigpo", "progress")
+            assert asks == (path.stem not in without)
         with pytest.raises(
             Problems, match=r"weighted_grpo learns from weight, and the reward says_answer .*: .*grpo, ppo"
         ):
@@ -816,7 +817,7 @@ def test_weighted_dpo_and_dpo_are_compared_on_held_out_questions(
     assert margin["differences"]["weighted_dpo"]["over_prompts"]["n"] == 3
 
 
-@pytest.mark.parametrize("name", ["grpo", *METHODS])
+@pytest.mark.parametrize("name", ["grpo", "turns", *METHODS])
 def test_every_recipe_can_be_inspected(name: str, tiny_model_dir: Path, tmp_path: Path) -> None:
     overrides = [f"vars.base={tiny_model_dir}", "stages.policy.model.dtype=float32"]
     if name in OF_PAIRS:

@@ -23,15 +23,22 @@ from fgrl.experiments.recipe import load
 from fgrl.training.training_module import TrainingModule
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
-METHODS = ["counterfactual", "oar_g", "vine", "top_entropy", "prime", "gtpo", "delta", "rto", "weighted_dpo", "tdpo"]
+OF_TURNS = ["mt_grpo", "gigpo", "progress", "trace_answer"]
+METHODS = [
+    "counterfactual", "oar_g", "vine", "top_entropy", "prime", "gtpo", "delta", "rto", "weighted_dpo", "tdpo", "cispo", *OF_TURNS,
+]  # fmt: skip
 OF_PAIRS = ["weighted_dpo", "tdpo"]
-OF_ALGORITHM = ["top_entropy", "prime", "gtpo", "delta"]
+OF_ALGORITHM = ["top_entropy", "prime", "gtpo", "delta", "cispo"]
 """Their recipes' rewards are of whole responses; those of the others hold one."""
 OTHER_MICRO_BATCHES = ["stages.policy.train.micro_batch_size=1"]
 WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"
 ONLINE = [
     "stages.policy.rollout.batch_size=8", "stages.policy.rollout.per_prompt=4",
     "stages.policy.rollout.sampling.max_new_tokens=8", "stages.policy.train.iterations=3",
+]  # fmt: skip
+TALKS = [
+    *ONLINE, "stages.policy.rollout.sampling.max_new_tokens=100", "stages.policy.train.epochs=1",
+    "vars.game={name: number_game, max_turn_tokens: 10, max_turns: 3}",
 ]  # fmt: skip
 PAIRS = ["stages.policy.holdout=0", "stages.policy.train.epochs=3", "stages.policy.train.checkpoint_every=2"]
 OF_METHOD = {
@@ -43,6 +50,11 @@ OF_METHOD = {
     "gtpo": ["stages.policy.algorithm.entropy_weight=0.5"],
     "delta": ["stages.policy.algorithm.spread=1.0"],
     "rto": ["stages.policy.reward.beta=0.5", "stages.policy.train.critic_lr=1e-2"],
+    "cispo": [],
+    "mt_grpo": [],
+    "gigpo": [],
+    "progress": ["stages.policy.reward.gamma=0.5"],
+    "trace_answer": ["stages.policy.reward.model.dtype=float32"],
     "weighted_dpo": PAIRS,
     "tdpo": PAIRS,
 }  # fmt: skip
@@ -71,6 +83,8 @@ def overrides_of(method: str, folder: Path, base: Path) -> list[str]:
     ]  # fmt: skip
     if method in OF_PAIRS:
         return [*common, *OF_METHOD[method], f"stages.policy.data.path={pairs_file(folder, base, 8)}"]
+    if method in OF_TURNS:
+        return [*common, *TALKS, *OF_METHOD[method]]
     (folder / "worth.py").write_text(WORTH, encoding="utf-8")
     alone = teachers(folder, base) if method == "rto" else []
     field = "stages.policy.reward" + ("" if method in OF_ALGORITHM else ".reward")

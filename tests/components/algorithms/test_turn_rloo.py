@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scratch_registry import scratch_imports
 
 from fgrl.components.algorithms.turn_rloo import TurnRLOO
 from fgrl.registry import build
@@ -27,7 +28,8 @@ Talks = list[tuple[int, list[list[float]]]]
 def bias() -> Iterator[Any]:
     folder = str(Path(__file__).parents[3] / "benchmarks")
     sys.path.insert(0, folder)
-    yield importlib.import_module("turn_credit_bias")
+    with scratch_imports():
+        yield importlib.import_module("turn_credit_bias")
     sys.path.remove(folder)
 
 
@@ -143,6 +145,9 @@ SHARES = {
     "mean and standard deviation by turn": (-0.77, 0.58),
     # what follows a turn is centred away, so that stopping is compared with the first reward alone: (-0.1 - 0.6) / (0.47 - 0.6)
     "centred rewards of turns, added up": (0.75 * 0.7 / 0.13, 0.38),
+    "grpo, aggregate: seq_mean": (-0.50, 1.14),
+    "mt_grpo": (-0.74, 1.15),
+    "gigpo": (-0.93, 1.43),
 }
 """Mean gradients of both logits over the true ones, in groups of four."""
 

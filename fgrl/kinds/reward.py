@@ -76,8 +76,20 @@ class FollowsSteps(Protocol):
         """
 
 
-def note_step(reward: Reward, step: int, total: int) -> None:
-    """Call `at_step` of a reward, and of every reward that it holds, each once."""
+@runtime_checkable
+class FollowsProgress(Protocol):
+    """A reward with a schedule."""
+
+    def at_progress(self, share: float) -> None:
+        """Note the place in the training, before the responses of each iteration are scored: 0 in the first iteration,
+        1 in the last.
+        """
+
+
+def note_step(reward: Reward, step: int, total: int, share: float = 0.0) -> None:
+    """Call `at_step` and `at_progress` of a reward, and of every reward that it holds, each once."""
     for part in scorers(reward).values():
         if isinstance(part, FollowsSteps):
             part.at_step(step, total)
+        if isinstance(part, FollowsProgress):
+            part.at_progress(share)

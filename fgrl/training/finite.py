@@ -1,6 +1,6 @@
 """Numbers of a training that are not finite stop it before they reach a checkpoint or a product.
 
-Rewards are checked where they are scored (`fgrl.kinds.functions.checked_rewards`), and products where they are saved
+A reward that no loss would see is said. Rewards are checked where they are scored (`fgrl.kinds.functions.checked_rewards`), and products where they are saved
 (`fgrl.models.save`). Every process reaches the same verdict: what is checked here is the same in all of them, or they
 agree on it.
 """
@@ -34,6 +34,24 @@ def check_advantages(advantages: Advantages, rollout: Rollout, rewards: Rewards,
                 f"{float(response.min()):.3g} and {float(response.max()):.3g}: larger numbers than float32 holds come of them; scale the "
                 f"reward down, or look at it with `fgrl inspect`. {KEPT}"
             )
+
+
+def lost_rewards(advantages: Advantages, rollout: Rollout, rewards: Rewards) -> str:
+    """Return a warning of rewards on tokens that no loss counts; "" where there are none."""
+    counted = rollout.drawn if advantages.trained is None else rollout.drawn & advantages.trained
+    given = rollout.mask & (rewards.token.nan_to_num() != 0)
+    lost = given & ~counted
+    if not bool(lost.any()):
+        return ""
+    row, place = lost.nonzero()[0].tolist()
+    author = (
+        "the policy drew, and the algorithm leaves out" if bool(rollout.drawn[row, place]) else "an environment wrote"
+    )
+    return (
+        f"warning: {int(lost.sum())} of {int(given.sum())} rewards are on tokens that no loss counts, and are lost: the first is on token "
+        f"{place} of a response to prompt {rollout.samples[row].id}, which {author}. Put a reward on a token that the policy drew, such as the last "
+        "one of its turn"
+    )
 
 
 def check_loss(

@@ -81,7 +81,7 @@ class OnlineRounds(Rounds):
         self.watch = Watch(alarms or Alarms(), run.say, run.record_alarms)
         self.metrics: dict[str, float] = {}
         """Of the last iteration."""
-        self._example = ""
+        self._example = self._warned = ""
         self._training_since = 0.0
         self.store: RolloutStore | None = None
         """Of the rollouts that the product keeps; on rank 0, where there are to be any."""
@@ -122,7 +122,8 @@ class OnlineRounds(Rounds):
             collected = time.perf_counter()
             # 3. rewards
             console.phase("scoring")
-            note_step(self.reward, number * self.total_steps // self.count, self.total_steps)
+            progress = number / (self.count - 1) if self.count > 1 else 1.0
+            note_step(self.reward, number * self.total_steps // self.count, self.total_steps, progress)
             rewards = self._scored(rollout)
             scored_at = time.perf_counter()
             # 4. the responses of all processes, without those whose reward is missing
@@ -153,6 +154,10 @@ class OnlineRounds(Rounds):
             if not self.ahead:
                 self.drawer.rest()
             finite.check_advantages(advantages, rollout, rewards, f"iteration {number}")
+            if self.algorithm.reads_token_rewards and not self._warned:
+                self._warned = finite.lost_rewards(advantages, rollout, rewards)
+                if self._warned:
+                    self.run.say(self._warned)
             if self.store is not None:
                 self.store.add(number, *everything, advantages)
             if self.correction is not None:

@@ -225,6 +225,22 @@ def test_an_advantage_that_is_not_finite_stops_where_it_is_drawn() -> None:
         finite.check_advantages(Advantages(torch.where(whole.drawn, math.inf, 1.0)), whole, given, "iteration 0")
 
 
+def test_rewards_that_no_loss_sees_are_said() -> None:
+    (whole, given), (without, _) = both()
+    undrawn = int((whole.mask & ~whole.drawn).sum())
+    warned = finite.lost_rewards(Advantages(whole.drawn.float()), whole, given)
+    assert f"{undrawn} of {int(whole.mask.sum())} rewards" in warned
+    assert "token 2 of a response to prompt 0, which an environment wrote" in warned
+    assert not finite.lost_rewards(
+        Advantages(without.drawn.float()), without, replace(given, token=without.drawn.float())
+    )
+    chosen = Advantages(whole.drawn.float(), trained=whole.turn_ids > 0)
+    only = replace(given, token=torch.where(whole.drawn, 1.0, 0.0))
+    assert "token 0 of a response to prompt 0, which the policy drew, and the algorithm" in finite.lost_rewards(
+        chosen, whole, only
+    )
+
+
 def test_what_is_shown_and_stored_of_advantages(tiny_model_dir: Path, tmp_path: Path) -> None:
     (whole, given), _ = both()
     tokenizer = tiny(tiny_model_dir).tokenizer

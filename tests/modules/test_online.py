@@ -17,6 +17,7 @@ from fgrl.base.errors import DataError, Stopped
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.components.algorithms.ppo import PPO, AdaptiveKL
 from fgrl.components.engines.hf import HF
+from fgrl.components.rewards.bundle import RewardBundle
 from fgrl.experiments.pipeline.log import read_log
 from fgrl.kinds import Reward
 from fgrl.kinds.specs import Sampling
@@ -218,6 +219,36 @@ def test_a_sum_is_divided_by_the_responses_that_a_step_was_to_have(
     assert max(float(each.abs().max()) for each in found["all"]) > 1e-3
     for name in ("skipped", "missing"):
         assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found["all"], found[name], strict=True))
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+def test_rewards_on_tokens_that_are_left_out_are_said_once(
+    left_out: bool, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm = PPO(skip_text=["never written"])
+    module = module_of(tiny_model_dir, tmp_path, reward_of(by_ids), algorithm=algorithm, iterations=2)
+    said: list[str] = []
+    monkeypatch.setattr(type(module.run), "say", lambda _run, text: said.append(text))
+    if left_out:
+        monkeypatch.setattr(
+            PPO, "skipped", lambda _self, rollout: (torch.arange(rollout.mask.shape[1]) > 0).expand_as(rollout.mask)
+        )
+    fitted(module)
+    warned = [text for text in said if "rewards are on tokens that no loss counts" in text]
+    assert len(warned) == left_out, said
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_schedules_of_weights_reach_their_end_in_training(
+    iterations: int, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    parts = {"first": FakeReward(), "second": FakeReward()}
+    for part in parts.values():
+        part._worth = lambda rollout, i: float(i)
+    bundle = RewardBundle(rewards=parts, last_weights={"first": 0.0, "second": 5.0}, normalize="none")
+    rows = fitted(module_of(tiny_model_dir, tmp_path, bundle, algorithm=GRPO(), per_prompt=2, iterations=iterations))
+    found = [(row["reward/first/weight"], row["reward/second/weight"]) for row in rows]
+    assert found == ([(0.0, 5.0)] if iterations == 1 else [(1.0, 1.0), (0.5, 3.0), (0.0, 5.0)])
 
 
 def steps_of(module: TrainingModule) -> list[tuple[int, float]]:

@@ -24,7 +24,13 @@ class Stepped(NamedTuple):
     truncated: bool = False
     """True if it stops here although more could follow, as at a limit of the environment."""
     info: Mapping[str, Any] = {}
-    """Anything else. Numbers are averaged into the metrics of the iteration."""
+    """Anything else. Numbers are averaged into the metrics of the iteration. A text under `error` says what was wrong with
+    the turn, and is counted.
+    """
+
+
+FAILURES = (TimeoutError, ConnectionError)
+"""What says that the environment itself failed, and not the text that it was given."""
 
 
 class Episode(ABC):
@@ -36,6 +42,8 @@ class Episode(ABC):
     """Descriptions of the tools that the policy may call, as JSON schemas."""
     role: str = "user"
     """Whose turns the observations are in the chat template: `user` or `tool`. A template without the latter gets `user`."""
+    special: bool = False
+    """True if `step` reads the special tokens of a turn, too, such as marks of a call."""
 
     @abstractmethod
     def step(self, text: str) -> tuple[str, float, bool, bool, Mapping[str, Any]]:
@@ -45,6 +53,10 @@ class Episode(ABC):
         for such a thing: its message is the observation. `TimeoutError` and `ConnectionError` alone say that the
         environment itself failed: then the whole conversation is missing, and counted.
         """
+
+    def limited(self) -> float:
+        """Return what is added to the reward of the last turn where a limit of the run ends the conversation."""
+        return 0.0
 
     def close(self) -> None:  # noqa: B027
         """Free what the conversation needed. Called once, after its last turn."""
@@ -75,6 +87,13 @@ class Environment(Component, ABC):
     """Time limit of the environment for an answer. A conversation in which it takes longer is missing, and counted."""
     error_reward: float = Field(0.0, ge=-1e6, le=1e6)
     """Reward of a turn on which the environment raised an exception."""
+
+    def one_at_a_time(self) -> bool:
+        """Return True if only one conversation may be answered at a time."""
+        return False
+
+    def open(self, tokenizer: Any) -> None:
+        """Prepare for conversations with a policy that has this tokenizer. Called before the first one."""
 
     @abstractmethod
     def begin(self, sample: Sample, seed: int) -> Episode:

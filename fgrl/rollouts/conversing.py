@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fgrl.base.errors import DataError
 from fgrl.kinds import Drawer, Drawing, DrawRequest, Environment, Episode
+from fgrl.kinds.environment import FAILURES
 from fgrl.rollouts.replies import reply_ids, shortened
 from fgrl.rollouts.steps import Steps
 from fgrl.rollouts.text import decode, encode_prompt
 from fgrl.types import DrawnResponse, Message, Prompt, Turn
-
-FAILURES = (TimeoutError, ConnectionError)
-"""What says that the environment itself failed, and not the text that it was given."""
 
 
 class Conversing(Drawer):
@@ -28,6 +27,7 @@ class Conversing(Drawer):
 
     def __init__(self, drawer: Drawer, environment: Environment, model: Any) -> None:
         self.drawer, self.environment, self.model = drawer, environment, model
+        environment.open(model.tokenizer)
 
     def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         return self.drawing().all_of(requests)
@@ -62,6 +62,8 @@ class Conversation:
     """Of the last turn."""
     turns: list[Turn] = field(default_factory=list)
     version: int = 0
+    limited: bool = False
+    """True once a limit has ended it."""
 
     @property
     def left(self) -> int:
@@ -84,7 +86,7 @@ class Conversations(Drawing):
         super().__init__(drawer)
         self.environment, self.tokenizer = drawer.environment, drawer.model.tokenizer
         self._engine = drawer.drawer.drawing()
-        self._steps = Steps()
+        self._steps = Steps(one_at_a_time=self.environment.one_at_a_time())
         self._going_on: dict[int, Conversation] = {}
         self._asked: dict[int, int] = {}
         """The number of the conversation by that of the engine's request."""
@@ -117,14 +119,19 @@ class Conversations(Drawing):
         talk.version = drawn.version
         talk.text = decode(self.tokenizer, drawn)
         assert talk.episode is not None
-        self._call(number, talk.episode.step, talk.text)
+        text = self.tokenizer.decode(drawn.token_ids) if talk.episode.special else talk.text
+        self._call(number, talk.episode.step, text)
 
     def _answered(self, *, wait: bool = False) -> Iterator[tuple[int, DrawnResponse]]:
         """Go on with the conversations in which the environment has answered. Yield those that are over."""
         for number, outcome in self._steps.finished(wait=wait):
             talk = self._going_on[number]
-            over = self._begun(talk, outcome) if talk.episode is None else self._stepped(talk, outcome)
-            if over is None:
+            read = self._begun if talk.episode is None else self._limited if talk.limited else self._stepped
+            over = read(talk, outcome)
+            if over is None and talk.limited:
+                assert talk.episode is not None
+                self._call(number, talk.episode.limited)
+            elif over is None:
                 self._next_turn(talk, number)
             else:
                 del self._going_on[number]
@@ -141,11 +148,12 @@ class Conversations(Drawing):
         talk.episode, sample = outcome, talk.request.sample
         assert sample is not None
         first = sample.prompt if outcome.prompt is None else outcome.prompt
+        check_prompt(sample.id, first)
         talk.prompt = encode_prompt(self.tokenizer, first, talk.request.sampling.max_prompt_tokens, outcome.tools)
         return None
 
     def _stepped(self, talk: Conversation, outcome: Any) -> DrawnResponse | None:
-        """Add what the environment answered. Return the response if the conversation is over."""
+        """Add what the environment answered. Return the response if the environment has ended the conversation."""
         error = None
         if isinstance(outcome, Exception) and not isinstance(outcome, FAILURES):
             error = _said(outcome)
@@ -158,24 +166,37 @@ class Conversations(Drawing):
         observation, reward, terminated, truncated, info = outcome
         number, end = len(talk.turns), len(talk.token_ids)
         observation = observation.encode("utf-8", "replace").decode()
+        if error is None and info and isinstance(info.get("error"), str):
+            error = info["error"]
         assert talk.episode is not None
         turn = Turn(
             end, float(reward), talk.text, observation, talk.episode.role, talk.version, error, _numbers(info)
         )  # fmt: skip
         talk.turns.append(turn)
-        if terminated or truncated or number + 1 >= self.environment.max_turns:
-            talk.turns[-1] = replace(turn, observation=shortened(self.tokenizer, observation, self._longest))
-            return talk.response(terminated=bool(terminated))
-        reply, whole = self._reply(talk, observation)
-        if reply is None or (not whole and self.environment.long_observation == "truncate"):
-            talk.turns[-1] = replace(turn, observation=shortened(self.tokenizer, observation, self._longest))
-            return talk.response(terminated=False)
-        text, ids = reply
-        talk.turns[-1] = replace(turn, observation=text)
-        talk.token_ids += ids
-        talk.authors += [-1] * len(ids)
-        talk.logp += [0.0] * len(ids) if talk.logp else []
-        return None
+        if not (terminated or truncated) and number + 1 < self.environment.max_turns:
+            reply, whole = self._reply(talk, observation)
+            if reply is not None and (whole or self.environment.long_observation == "cut"):
+                text, ids = reply
+                talk.turns[-1] = replace(turn, observation=text)
+                talk.token_ids += ids
+                talk.authors += [-1] * len(ids)
+                talk.logp += [0.0] * len(ids) if talk.logp else []
+                return None
+        talk.turns[-1] = replace(turn, observation=shortened(self.tokenizer, observation, self._longest))
+        talk.limited = not (terminated or truncated)
+        return None if talk.limited else talk.response(terminated=bool(terminated))
+
+    def _limited(self, talk: Conversation, outcome: Any) -> DrawnResponse:
+        """Add what the environment gave at a limit, and return the response."""
+        turn, added, error = talk.turns[-1], outcome, None
+        if isinstance(outcome, Exception) and not isinstance(outcome, FAILURES):
+            added, error = self.environment.error_reward, _said(outcome)
+        elif isinstance(outcome, BaseException) and not isinstance(outcome, FAILURES):
+            raise outcome
+        problem = _said(added) if isinstance(added, BaseException) else _unfit(("", added, False, True, {}))
+        if problem is None:
+            talk.turns[-1] = replace(turn, reward=turn.reward + float(added), error=error or turn.error)
+        return talk.response(terminated=False, lost=problem)
 
     @property
     def _longest(self) -> int:
@@ -208,6 +229,15 @@ class Conversations(Drawing):
         )
         (other,) = self._engine.submit([turn])
         self._asked[other] = number
+
+
+def check_prompt(name: str, prompt: str | Sequence[Message]) -> None:
+    """Raise `DataError` for a prompt without text."""
+    if not (prompt if isinstance(prompt, str) else any(turn.content for turn in prompt)):
+        raise DataError(
+            f"sample {name} has an empty prompt, and nothing brings another: name an environment that begins with a prompt of its "
+            "own as `rollout.environment`, or give the reader a prompt"
+        )
 
 
 def seed_of(request: DrawRequest) -> int:

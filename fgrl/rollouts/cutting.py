@@ -48,8 +48,8 @@ class CutPrompts:
 
 
 def cut_prompts(tokenizer: Any, samples: Sequence[Sample], max_tokens: int) -> CutPrompts:
-    """Count the prompts of more than `max_tokens` tokens, as the model gets them."""
-    lengths = [len(encode_prompt(tokenizer, sample.prompt)) for sample in samples]
+    """Count the prompts of more than `max_tokens` tokens, as the model gets them. An empty one is an environment's."""
+    lengths = [len(encode_prompt(tokenizer, sample.prompt)) if sample.prompt else 0 for sample in samples]
     if not lengths:
         return CutPrompts(0, [], max_tokens)
     longest = max(range(len(lengths)), key=lengths.__getitem__)

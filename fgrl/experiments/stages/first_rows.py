@@ -18,6 +18,7 @@ from fgrl.registry import Settings, walk
 from fgrl.registry.problems import dotted
 from fgrl.types import Pair, Sample
 
+conversing = lazy.load("fgrl.rollouts.conversing")
 shapes = lazy.load("fgrl.models.shapes")
 tokenizers = lazy.load("tokenizers")
 
@@ -57,7 +58,19 @@ def look(stages: Mapping[str, Stage]) -> Look:
         reader = getattr(stage, field, None)
         if isinstance(reader, Reader) and not isinstance(rows := _known(reader, seen), FgrlError):
             warnings += [f"stages.{name}.{field}: {text}" for text in _too_long(stage, rows)]
+            rollout = getattr(stage, "rollout", None)
+            if rollout is not None and rollout.environment is None:
+                found += [(f"stages.{name}.{field}", problem) for problem in _empty(rows)]
     return Look(found, warnings)
+
+
+def _empty(rows: Rows) -> Iterator[DataError]:
+    """Yield what is wrong with the first prompt that has no text."""
+    try:
+        for row in rows:
+            conversing.check_prompt(row.id if isinstance(row, Sample) else "", row.prompt)
+    except DataError as problem:
+        yield problem
 
 
 def _too_long(stage: Stage, rows: Rows) -> Iterator[str]:

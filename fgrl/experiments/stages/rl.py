@@ -377,7 +377,8 @@ class RLStage(TrainingStage):
             correction=self.rollout.engine.correction(), ahead=self.rollout.engine.draws_ahead(),
             environment=self.rollout.environment,
         )  # fmt: skip
-        digests = [digest for prompt in prompts for digest in trained_prompts.digests(prompt.prompt)]
+        named = [prompt.prompt for prompt in prompts if prompt.prompt]  # not those that an environment brings
+        digests = [digest for prompt in named for digest in trained_prompts.digests(prompt)]
         made = self.evaluations(run, actor, reference, self.trained_before(run).union(digests))
         with drawer, rounds.draws:
             module = self.fit(run, rounds, self.train.checkpoint_every, made)

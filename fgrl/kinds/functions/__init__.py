@@ -21,6 +21,6 @@ from fgrl.kinds.functions.components import (
     report_failures,
     written_at,
 )
-from fgrl.kinds.functions.file import FunctionFile, key_of
+from fgrl.kinds.functions.file import FactoryFile, FunctionFile, key_of
 from fgrl.kinds.functions.reporting import as_user_error
 from fgrl.kinds.functions.returned import Returned, boundaries

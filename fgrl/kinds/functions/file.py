@@ -27,6 +27,8 @@ class FunctionFile(File):
     """
 
     word: ClassVar[str] = "function of a file, as in rewards.py:score"
+    factory: ClassVar[bool] = False
+    """True if it may be a class."""
 
     @classmethod
     def parts(cls, value: str) -> tuple[str, str]:
@@ -43,34 +45,42 @@ class FunctionFile(File):
             example = f"write {file.name}:{known[0]}" if known else "write file.py:function, as in rewards.py:score"
             return [Problem((), f"names the file {nearby(file)}, but no function in it", example)]
         try:
-            look(value)
+            look(value, factory=cls.factory)
         except Problems as raised:
             return raised.problems
         return []
 
 
-def load(values: Sequence[str]) -> list[Function]:
+class FactoryFile(FunctionFile):
+    """Marks `file.py:Class`, or a function that returns an object, called without arguments."""
+
+    word: ClassVar[str] = "class of a file, as in env.py:WordEnv"
+    factory: ClassVar[bool] = True
+
+
+def load(values: Sequence[str], factories: Sequence[str] = ()) -> list[Function]:
     """Return the functions that checked fields name, of their files executed anew with the files beside them that they
-    import: each once, however many of its functions are named. Raises `Problems` when a file has changed and can no
-    longer be used.
+    import: each once, however many of its functions are named. factories: others, which may be classes. Raises `Problems`
+    when a file has changed and can no longer be used.
     """
-    files = {_named(value)[0].resolve() for value in values}
+    named = [*values, *factories]
+    files = {_named(value)[0].resolve() for value in named}
     own, before = files.union(*map(used_by, files)), imported()
     for file in own:
         forget_file(file)
-    functions = [look(value) for value in values]
+    functions = [look(value) for value in values] + [look(value, factory=True) for value in factories]
     for file in own & before.keys():  # what it registers stays known, also when it is imported later, inside a function
         import_file(file)
-    loaded.update({_named(value)[0]: imported()[_named(value)[0].resolve()] for value in values})
+    loaded.update({_named(value)[0]: imported()[_named(value)[0].resolve()] for value in named})
     return functions
 
 
-def look(value: str) -> Function:
+def look(value: str, *, factory: bool = False) -> Function:
     """Return the function that a field names; its file is executed once as long as it does not change, and the files
-    beside it that it imports do not. Raises `Problems`.
+    beside it that it imports do not. factory: it may be a class. Raises `Problems`.
     """
     file, name = _named(value)
-    return read(file, import_file(file), name)
+    return read(file, import_file(file), name, factory=factory)
 
 
 def key_of(values: Sequence[str]) -> list[str]:

@@ -80,8 +80,8 @@ class Function:
         return lines[0] if len(lines) == 1 else self.line
 
 
-def read(file: Path, module: ModuleType, name: str) -> Function:
-    """Return the function of this name. Raises `Problems`."""
+def read(file: Path, module: ModuleType, name: str, *, factory: bool = False) -> Function:
+    """Return the function of this name. factory: it may be a class. Raises `Problems`."""
     if not hasattr(module, name):
         names = functions_in(file)
         known = f"its functions: {', '.join(names)}" if names else "it defines no function"
@@ -95,7 +95,7 @@ def read(file: Path, module: ModuleType, name: str) -> Function:
         place = Place(nearby(file), line, len(text) - len(text.lstrip()) + 1, text, file, FIRST)
         return Problems([Problem((), message, hint, place)])
 
-    if not callable(call) or isinstance(call, type):
+    if not callable(call) or (isinstance(call, type) and not factory):
         what = "a class" if isinstance(call, type) else f"a value of type {type(call).__name__}"
         raise unusable(f"{name} is {what}, not a function", f"define it: def {name}(completions, **kwargs)")
     try:

@@ -1,0 +1,211 @@
+"""Packages with Gymnasium's interface for texts, and those that differ from it by a few lines."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pkgutil
+import random
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from fgrl.base import lazy
+from fgrl.base.errors import Requires, Unavailable, UserCodeError, find_spec
+from fgrl.kinds import Environment, Episode
+from fgrl.kinds.environment import FAILURES
+from fgrl.registry import register
+from fgrl.types import Message, Sample
+
+numpy = lazy.load("numpy")
+
+PACKAGES = ("gem", "skyrl_gym", "textarena")
+"""What the extra `gym` installs."""
+
+
+class Randomness:
+    """The state of `random` and NumPy of a conversation: the process has it while the conversation is answered, and its own
+    state again afterwards.
+    """
+
+    _now: ClassVar[Randomness | None] = None
+    """Whose state the process has."""
+    _process: ClassVar[Any] = None
+
+    def __init__(self, seed: int) -> None:
+        self._own = random.Random(seed).getstate(), numpy.random.RandomState(seed % 2**32).get_state()
+
+    def __enter__(self) -> None:
+        if Randomness._now is None:  # else a conversation hangs, with a state of its own
+            Randomness._process = random.getstate(), numpy.random.get_state()
+        Randomness._now = self
+        self._set(self._own)
+
+    def __exit__(self, *_error: object) -> None:
+        if Randomness._now is self:  # else it has taken too long, and another one is answered
+            self._own = random.getstate(), numpy.random.get_state()
+            self._set(Randomness._process)
+            Randomness._now = None
+
+    @staticmethod
+    def _set(states: Any) -> None:
+        random.setstate(states[0])
+        numpy.random.set_state(states[1])
+
+
+class Game:
+    """A conversation with Gymnasium's interface."""
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def reset(self, sample: Sample, seed: int) -> Any:
+        """Return what the policy reads first: a text, or messages."""
+        taken = inspect.signature(self.made.reset).parameters
+        collects = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+        options = {"options": {"sample": sample.model_dump()}} if collects or "options" in taken else {}
+        return self.made.reset(seed=seed, **options)[0]
+
+    def step(self, text: str) -> Any:
+        """Return Gymnasium's five values."""
+        return self.made.step(text)
+
+    def close(self) -> None:
+        if hasattr(self.made, "close"):
+            self.made.close()
+
+
+class TextArenaGame(Game):
+    """A game of TextArena for one player. Its reward comes at its end."""
+
+    _heard = ""
+
+    def reset(self, sample: Sample, seed: int) -> Any:
+        self.made.reset(num_players=1, seed=seed)
+        state = type(self.made.state).__name__
+        if state != "SinglePlayerState":
+            raise ValueError(f"it is a game for several players ({state})")
+        return self._new("")
+
+    def step(self, text: str) -> Any:
+        done, info = self.made.step(text)
+        if not done:
+            return self._new(text), 0.0, False, False, info
+        rewards, about = self.made.close()
+        return str(about[0].get("reason", "")), (rewards or {}).get(0, 0.0), True, False, {**info, **about[0]}
+
+    def _new(self, said: str) -> str:
+        """Return what was not in an earlier observation. A variant that ends with "-raw" has messages, the others a text
+        that repeats all of them.
+        """
+        player, heard = self.made.get_observation()
+        if not isinstance(heard, str):
+            return "\n".join(message for author, message, *_kind in heard if author != player)
+        new, self._heard = heard.removeprefix(self._heard), heard
+        role = self.made.state.role_mapping.get(player, "")
+        return new.removeprefix(f"\n[{role}] {said}").strip("\n")
+
+    def close(self) -> None:
+        """There is nothing to free."""
+
+
+class SkyRLTask(Game):
+    """A task of SkyRL-Gym."""
+
+    def reset(self, sample: Sample, seed: int) -> Any:
+        turns = sample.prompt if isinstance(sample.prompt, list) else [Message(role="user", content=sample.prompt)]
+        return self.made.init([turn.model_dump() for turn in turns])[0]
+
+    def step(self, text: str) -> Any:
+        said = self.made.step(text)
+        observation = "\n".join(turn["content"] for turn in said["observations"] or ())
+        numbers = self.made.get_metrics() if said["done"] else {}
+        return observation, said["reward"], bool(said["done"]), False, {**(said.get("metadata") or {}), **numbers}
+
+
+class GymEpisode(Episode):
+    """A conversation with what a package made."""
+
+    def __init__(self, game: Game, prompt: Any, random_state: AbstractContextManager[None]) -> None:
+        self.game, self.random_state = game, random_state
+        self.prompt = (
+            prompt if isinstance(prompt, str) else [Message(role=m["role"], content=m["content"]) for m in prompt]
+        )
+
+    def step(self, text: str) -> Any:
+        with self.random_state:
+            return self.game.step(text)
+
+    def close(self) -> None:
+        self.game.close()
+
+
+@register("gym")
+class Gym(Environment):
+    """Games and tasks of a package with Gymnasium's interface: `reset(seed=..., options={"sample": ...})` returns a text, the
+    prompt, and `step(text)` five values.
+
+    Gymnasium's own registry, GEM, TextArena's games for one player and SkyRL-Gym are such packages. A task of SkyRL-Gym
+    gets the prompt of the sample, its reference as `ground_truth`, and its other columns.
+    """
+
+    make: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
+    """The function that makes an environment, as `module:function`: `gem:make`, `textarena:make`, `skyrl_gym:make`."""
+    arguments: dict[str, Any] = {}
+    """Its arguments, such as `{env_id: "game:GuessTheNumber-v0-easy"}`."""
+    process_random: bool = True
+    """The package draws from the random state of the process (`random`, NumPy) and seeds it, as GEM and TextArena do: each
+    conversation has a state of its own, and one is answered at a time. False: it does not, and they do not wait for
+    each other.
+    """
+
+    def check_machine(self) -> None:
+        package = self.make.partition(":")[0].partition(".")[0]
+        if package in PACKAGES:
+            Requires(package, f"make: {self.make} needs the package {package}", extra="gym").check()
+        elif find_spec(package) is None:
+            raise Unavailable(f"make: {self.make} needs the package {package}, which is not installed")
+
+    def one_at_a_time(self) -> bool:
+        return self.process_random
+
+    def open(self, tokenizer: Any) -> None:
+        self._maker()  # an import that takes long is in nobody's `step_seconds`
+
+    def begin(self, sample: Sample, seed: int) -> Episode:
+        random_state: AbstractContextManager[None] = Randomness(seed) if self.process_random else nullcontext()
+        try:
+            with random_state:
+                game = self._game(sample)
+                prompt = game.reset(sample, seed)
+            if isinstance(prompt, bytes) or not prompt:
+                raise ValueError(f"its first observation is no text but {prompt!r}")
+            return GymEpisode(game, prompt, random_state)
+        except FAILURES:
+            raise
+        except Exception as error:
+            raise self._unusable(error) from error
+
+    def _maker(self) -> Any:
+        try:
+            return pkgutil.resolve_name(self.make)
+        except Exception as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> UserCodeError:
+        what = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return UserCodeError(
+            f"{self.make}({what}) cannot be played: {type(error).__name__}: {error}\n    = see `make` and `arguments` of the "
+            "environment gym; games for one player can be played, and those whose data lie on this machine"
+        )
+
+    def _game(self, sample: Sample) -> Game:
+        maker, arguments = self._maker(), copy.deepcopy(self.arguments)
+        if self.make.startswith("skyrl_gym"):
+            known = {"max_turns": self.max_turns, "reward_spec": {"ground_truth": sample.reference}, **sample.meta}
+            arguments["extras"] = known | arguments.get("extras", {})
+        made = maker(**arguments)
+        if hasattr(made, "get_observation"):
+            return TextArenaGame(made)
+        return SkyRLTask(made) if hasattr(made, "init") and not hasattr(made, "reset") else Game(made)

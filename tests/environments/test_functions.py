@@ -82,9 +82,13 @@ def test_tools_are_described_to_the_policy(model: Any) -> None:
     described = {tool["function"]["name"]: tool["function"] for tool in environment.begin(QUESTION, 3).tools}
     assert list(described) == ["guess", "say"]
     assert described["guess"]["description"] == "Guess a letter of the word."
-    assert described["guess"]["parameters"]["properties"] == {"letter": {"type": "string", "description": "One letter."}}
+    assert described["guess"]["parameters"]["properties"] == {
+        "letter": {"type": "string", "description": "One letter."}
+    }
     drawer = Conversing(script := Script(model.tokenizer, ["Level."]), environment, model)
-    rollouts.draw(model, drawer, [QUESTION], Sampling(max_new_tokens=50, max_prompt_tokens=2000), 1, seed=0, converses=True)
+    rollouts.draw(
+        model, drawer, [QUESTION], Sampling(max_new_tokens=50, max_prompt_tokens=2000), 1, seed=0, converses=True
+    )
     assert '"name": "guess"' in script.prompts[0].replace("&quot;", '"')
 
 
@@ -95,11 +99,19 @@ def test_tools_are_described_to_the_policy(model: Any) -> None:
         ('{"name": "add", "arguments": {"a": 1', "Error: the call cannot be read as JSON", "unreadable call"),
         ("<tool_call></tool_call>", "Error: the call cannot be read as JSON", "unreadable call"),
         ('<tool_call>{"tool": "add"}</tool_call>', 'Error: the call cannot be read: wants {"name"', "unreadable call"),
-        (call("subtract", a=1), "Error: there is no tool 'subtract'; the tools are add, leave", "subtract: LookupError"),
+        (
+            call("subtract", a=1),
+            "Error: there is no tool 'subtract'; the tools are add, leave",
+            "subtract: LookupError",
+        ),
         (call("add", c=1), "Error: add() got an unexpected keyword argument 'c'", "add: TypeError"),
         (call("add", a="1"), 'Error: can only concatenate str (not "int") to str', "add: TypeError"),
         (call("leave", code=3), "Error: 3", "leave: SystemExit"),
-        (call("add", a=4) + call("add"), "5\nError: add() missing 1 required positional argument: 'a'", "add: TypeError"),
+        (
+            call("add", a=4) + call("add"),
+            "5\nError: add() missing 1 required positional argument: 'a'",
+            "add: TypeError",
+        ),
     ],
 )
 def test_what_the_text_causes_is_a_turn_with_a_message(model: Any, said: str, observation: str, error: str) -> None:
@@ -173,7 +185,9 @@ def test_a_tokenizers_own_template_says_what_a_call_is(tiny_model_dir: Path) -> 
     model.tokenizer.response_template = TEMPLATE
     found = tool_calls(model.tokenizer, 'So: [[{"name": "add", "arguments": {"a": 2}}]]<|end|>', [])
     assert found == [ToolCall("add", {"a": 2})]
-    talk = played(model, tools("add"), ['[[{"name": "add", "arguments": {"a": 2}}]]', "[[{]]", call("add", a=1)], QUESTION)
+    talk = played(
+        model, tools("add"), ['[[{"name": "add", "arguments": {"a": 2}}]]', "[[{]]", call("add", a=1)], QUESTION
+    )
     assert talk.turns[0].observation == "3"
     assert (talk.turns[1].error or "").startswith("unreadable call")
     assert talk.terminated  # the tags of other families are no call here

@@ -118,7 +118,10 @@ def test_what_a_step_raises_or_returns(model: Any) -> None:
 @pytest.mark.parametrize(
     ("environment", "why"),
     [
-        (game("chess"), r"stand_in_games:make\(kind='chess'\) cannot be played: ValueError: Environment chess not found"),
+        (
+            game("chess"),
+            r"stand_in_games:make\(kind='chess'\) cannot be played: ValueError: Environment chess not found",
+        ),
         (game("two"), "The number of players has to be 2, received 1\n    = .* games for one player can be played"),
         (game("free"), r"it is a game for several players \(FFAMultiPlayerState\)"),
         (game(fault="first"), "its first observation is no text but b"),
@@ -149,7 +152,9 @@ def test_skyrl_gyms_interface(model: Any, monkeypatch: pytest.MonkeyPatch) -> No
     package.make = stand_in_games.make_task  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "skyrl_gym", package)
     environment = Gym(make="skyrl_gym:make", arguments={"env_id": "task"}, process_random=False, max_turns=4)
-    sample = Sample(id="0", prompt=[Message(role="system", content="S"), Message(role="user", content="Q")], reference="42")
+    sample = Sample(
+        id="0", prompt=[Message(role="system", content="S"), Message(role="user", content="Q")], reference="42"
+    )
     talk = played(model, environment, ["1", "2", "42"], sample)
     assert [turn.content for turn in talk.prompt.turns] == ["S", "Q Think."]
     assert rewards(talk) == [0.0, 0.0, 1.0]
@@ -159,7 +164,9 @@ def test_skyrl_gyms_interface(model: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_missing_package_is_named_before_anything_runs() -> None:
-    with pytest.raises(Unavailable, match="make: nowhere.games:make needs the package nowhere, which is not installed"):
+    with pytest.raises(
+        Unavailable, match=r"make: nowhere\.games:make needs the package nowhere, which is not installed"
+    ):
         Gym(make="nowhere.games:make").check_machine()
     Gym(make="stand_in_games:make").check_machine()
     with pytest.raises(Problems, match="make"):

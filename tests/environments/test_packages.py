@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import socket
 import threading
 import time
@@ -81,7 +82,9 @@ def test_gem(model: Any, tmp_path: Path, tiny_model_dir: Path) -> None:
     assert rewards(talk)[-1] == 1.0
     assert talk.terminated
     assert talk.prompt.turns[-1].content.startswith("You are playing Guess The Number.")
-    trained(tmp_path, tiny_model_dir, '{name: gym, make: "gem:make", arguments: {env_id: "game:GuessTheNumber-v0-easy"}}')
+    trained(
+        tmp_path, tiny_model_dir, '{name: gym, make: "gem:make", arguments: {env_id: "game:GuessTheNumber-v0-easy"}}'
+    )
     with pytest.raises(UserCodeError, match=r"Environment game:Chess-v0 not found in registry"):
         played(model, Gym(make="gem:make", arguments={"env_id": "game:Chess-v0"}), ["a"], SEED)
 
@@ -116,7 +119,7 @@ def test_skyrl_gym(model: Any, tmp_path: Path, tiny_model_dir: Path) -> None:
     assert rewards(talk) == [0.0, pytest.approx(0.2 / 5), 1.0]
     assert talk.turns[2].numbers["steps"] == 3
     assert talk.terminated
-    lines = ['{"id": "%d", "prompt": "What is %d and 1?", "reference": "%d"}' % (n, n, n + 1) for n in range(6)]
+    lines = [json.dumps({"id": str(n), "prompt": f"What is {n} and 1?", "reference": str(n + 1)}) for n in range(6)]
     (tmp_path / "sums.jsonl").write_text("\n".join(lines))
     trained(
         tmp_path, tiny_model_dir,
@@ -172,7 +175,9 @@ def test_openenv(served: tuple[str, Callable[[], None]], model: Any, tmp_path: P
     assert talk.terminated
     whole = played(model, OpenEnv(url=url, action="guess"), ["107"], SEED)
     assert whole.turns[0].observation == '{"hint": "right"}'
-    limited = played(model, environment, ["1", "2", "3", "4"], SEED.model_copy(update={"meta": {"seed": 7, "limit": 3}}))
+    limited = played(
+        model, environment, ["1", "2", "3", "4"], SEED.model_copy(update={"meta": {"seed": 7, "limit": 3}})
+    )
     assert len(limited.turns) == 3
     assert not limited.terminated
     gone = OpenEnv(url="http://127.0.0.1:9", action="guess")
@@ -185,7 +190,7 @@ def test_openenv(served: tuple[str, Callable[[], None]], model: Any, tmp_path: P
 
 def test_trls_environments(model: Any, tmp_path: Path, tiny_model_dir: Path) -> None:
     words = ["level", "radar", "noon", "rotor", "civic", "kayak"]
-    rows = ['{"id": "%s", "prompt": "Find the word.", "word": "%s"}' % (word, word) for word in words]
+    rows = [json.dumps({"id": word, "prompt": "Find the word.", "word": word}) for word in words]
     (tmp_path / "words.jsonl").write_text("\n".join(rows))
     trained(
         tmp_path, tiny_model_dir,

@@ -79,7 +79,7 @@ def test_an_empty_prompt_needs_an_environment(recipe: Path, tiny_model_dir: Path
 def test_an_environment_without_a_prompt_of_its_own_needs_one(recipe: Path) -> None:
     tools = Path(__file__).with_name("word_env.py")
     changed = [f"stages.policy.rollout.environment={{name: functions, tools: ['{tools}:add'], max_turn_tokens: 6}}"]
-    with pytest.raises(DataError, match="sample seed:.* has an empty prompt"):
+    with pytest.raises(DataError, match=r"sample seed:.* has an empty prompt"):
         load(recipe, changed).stages["policy"].run(tiny_recipe.a_run(recipe.parent / "none", "policy"))
 
 

@@ -132,7 +132,12 @@ class Task:
         right = action == self.extras["reward_spec"]["ground_truth"]
         done = right or self.turns == self.extras["max_turns"]
         again = [{"role": "user", "content": "Again."}, {"role": "user", "content": "Please."}]
-        return {"observations": [] if done else again, "reward": float(right), "done": done, "metadata": {"right": right}}
+        return {
+            "observations": [] if done else again,
+            "reward": float(right),
+            "done": done,
+            "metadata": {"right": right},
+        }
 
     def get_metrics(self) -> dict[str, Any]:
         return {"steps": self.turns}

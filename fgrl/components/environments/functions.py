@@ -35,11 +35,11 @@ class ToolEpisode(Episode):
     """A conversation in which the policy calls tools, until a turn of it calls none."""
 
     role = "tool"
-    special = True
 
     def __init__(self, environment: Functions, callables: Tools, made: Any, prompt: Sequence[Message] | str) -> None:
         self.environment, self.callables, self.made, self.prompt = environment, callables, made, prompt
         self.tools = environment.schemas
+        self.special = bool(getattr(environment.tokenizer, "response_template", None))
 
     def step(self, text: str) -> Any:
         error_reward = self.environment.error_reward

@@ -82,6 +82,10 @@ class HeldOut(Settings):
             raise ValueError(
                 "turns: prompts have no follow-ups where an environment answers; set environment.max_turns"
             )
+        if self.environment is not None and not self.draws():
+            raise ValueError(
+                "environment: all answers are given, so nobody talks to it: name `models`, or leave it out"
+            )
         return self
 
     def draws(self) -> bool:

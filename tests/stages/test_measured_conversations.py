@@ -26,6 +26,7 @@ from fgrl.kinds.specs import Sampling
 from fgrl.measuring import answering
 from fgrl.measuring.answer import Answer, read_answers
 from fgrl.measuring.held_out import judged, known, measure
+from fgrl.measuring.judging import answer_text
 from fgrl.pages.report.terminal import print_tokens
 from fgrl.registry import Problems, build, get
 from fgrl.rollouts.conversing import Conversing
@@ -341,3 +342,32 @@ def test_an_inspected_conversation_is_drawn_turn_by_turn(recipe: Path) -> None:
         for number, turn in enumerate(item.turns, 1):
             assert f"turn {number}  reward {signed(turn.reward)}" in text
             assert turn.observation in text
+
+
+def test_an_environment_without_models_is_refused(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(recipe.parent)
+    with pytest.raises(Problems, match="all answers are given"):
+        load(recipe, [
+            "stages.evaluate.models=null", "stages.evaluate.given={one: {name: lines, path: topics.txt}}", "stages.evaluate.sampling=null",
+            "stages.evaluate.rewards=null", "stages.evaluate.metrics=[length]",
+        ])  # fmt: skip
+
+
+def test_an_environment_that_promises_nothing_is_named(recipe: Path) -> None:
+    assert not any("not reproducible" in each for each in load(recipe, []).stages["policy"].warnings())
+    text = (recipe.parent / "game.py").read_text()
+    (recipe.parent / "game.py").write_text(
+        text.replace('    """A game of three turns."""\n', '    """A game."""\n\n    reproducible = False\n')
+    )
+    with scratch_imports():
+        (told,) = [each for each in load(recipe, []).stages["policy"].warnings() if "not reproducible" in each]
+    assert told.startswith("rollout.environment: game is not reproducible")
+
+
+def test_judges_read_all_messages(recipe: Path) -> None:
+    _summary, out = ran(recipe, "whole")
+    answer = read_answers(out / "answers.jsonl")["one"][0]
+    told = answer_text(answer)
+    for turn in answer.turns[:-1]:
+        assert f"[assistant]\n{turn.text}\n\n[user]\n{turn.observation}" in told
+    assert answer.turns[-1].observation not in told.rpartition("[assistant]")[2]

@@ -228,7 +228,12 @@ class RLStage(TrainingStage):
         return self
 
     def warnings(self) -> list[str]:
-        warnings = self.train.warnings()
+        warnings, environment = self.train.warnings(), self.rollout.environment
+        if environment is not None and not environment.reproducible:
+            warnings.append(
+                f"rollout.environment: {name_of(environment)[1]} is not reproducible: after a kill unfinished conversations are begun "
+                "again and may go otherwise, so weights are not those of an undisturbed run"
+            )
         talks = self.rollout.environment
         if talks is not None and not talks.reproducible:
             warnings.append(

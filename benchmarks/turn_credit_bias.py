@@ -42,7 +42,7 @@ CONTINUE, RIGHT = 0.31, 0.57
 ENDS: dict[tuple[int, ...], tuple[float, ...]] = {(0,): (0.6,), (1, 1): (-0.1, 1.0), (1, 0): (-0.1, 0.0)}
 """Rewards by turn of the conversations that can be drawn: 1 is to continue, and to be right."""
 OF_ENVIRONMENT = 7
-DRAWN_AGAIN = "grpo, groups with equal returns drawn again"
+DRAWN_AGAIN = "dapo, groups with equal returns drawn again"
 
 
 class ZeroWhenAlone(TurnRLOO):
@@ -99,7 +99,7 @@ ESTIMATORS: dict[str, Any] = {
     "grpo, aggregate: sum": GRPO(aggregate="sum"),
     "grpo, aggregate: token_mean": GRPO(aggregate="token_mean"),
     "grpo, aggregate: seq_mean": GRPO(aggregate="seq_mean"),
-    DRAWN_AGAIN: GRPO(aggregate="token_mean"),
+    DRAWN_AGAIN: published("dapo", "DAPO"),
     "mt_grpo": published("mt_grpo", "MTGRPO"),
     "gigpo": published("gigpo", "GiGPO"),
 }

@@ -57,6 +57,14 @@ class OnlineAlgorithm(Component, ABC):
     @abstractmethod
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages: ...
 
+    def short_of(self, rollout: Rollout, rewards: Rewards, advantages: Advantages, groups: int) -> int:
+        """Return how many groups are missing before it trains, of the `groups` that an iteration has; 0: none.
+
+        Where `rollout.draws_at_most` allows it, the next prompts are answered, and `advantages` is called again with
+        everything that was drawn.
+        """
+        return 0
+
     @abstractmethod
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]: ...
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from fgrl.types import Rewards, Rollout
+from fgrl.types import Advantages, Rewards, Rollout
 from fgrl.types.tensors import concatenate
 
 
@@ -18,6 +19,18 @@ def drop_missing(rollout: Rollout, rewards: Rewards) -> tuple[Rollout, Rewards, 
         return rollout, rewards, 0
     kept = (~missing).nonzero().flatten()
     return rollout.take(kept), rewards.take(kept), int(missing.sum())
+
+
+def joined(one: tuple[Rollout, Rewards], other: tuple[Rollout, Rewards]) -> tuple[Rollout, Rewards]:
+    """Return two rollouts as one, with their rewards; groups of the second continue the numbers of the first."""
+    more = replace(other[0], group=other[0].group + int(one[0].group.max()) + 1)
+    return concatenate([one[0], more]), concatenate([one[1], other[1]])
+
+
+def first_groups(advantages: Advantages, group: Tensor, count: int) -> Advantages:
+    """Return the advantages with only the responses of the first `count` groups kept, of those that are kept."""
+    kept = torch.ones_like(group, dtype=torch.bool) if advantages.keep is None else advantages.keep
+    return replace(advantages, keep=kept & torch.isin(group, torch.unique(group[kept])[:count]))
 
 
 def everywhere(rollout: Rollout, rewards: Rewards, world: int) -> tuple[Rollout, Rewards]:

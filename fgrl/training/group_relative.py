@@ -83,6 +83,11 @@ class GroupRelative(PolicyGradient):
             advantage = torch.where(mask, advantage - self.kl_coef * to_come, 0.0)
         return Advantages(advantage=advantage, keep=keep, trained=trained, metrics=metrics)
 
+    def short_of(self, rollout: Rollout, rewards: Rewards, advantages: Advantages, groups: int) -> int:
+        """With `skip_zero_variance`, the groups that teach nothing are missing."""
+        teaches = (advantages.advantage != 0).any(dim=1)
+        return groups - len(torch.unique(rollout.group[teaches])) if self.skip_zero_variance else 0
+
     def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
         """Return the advantage [B,T] to train with, computed from the group's, and metrics of it.
 

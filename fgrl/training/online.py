@@ -30,7 +30,7 @@ from fgrl.training.stored_rollouts import RolloutStore
 from fgrl.training.token_rewards import TokenRewards
 from fgrl.training.trainer import OnlineSettings
 from fgrl.training.units import RolloutUnits
-from fgrl.types import Batch, Numbers, Rewards, Rollout, Sample
+from fgrl.types import Advantages, Batch, Numbers, Rewards, Rollout, Sample
 
 SHOWN = 80
 """Characters of a text in an error."""
@@ -50,8 +50,9 @@ class OnlineRounds(Rounds):
         settings: OnlineSettings, run: Run, *, drawer: Drawer, sampling: Sampling, rollout_batch_size: int, per_prompt: int,
         reference: Any = None, alarms: Alarms | None = None, stored_rollouts: int = 0, token_rewards: TokenRewards | None = None,
         auxiliary: Mapping[str, auxiliaries.Loaded] | None = None, correction: Correction | None = None, ahead: int = 0,
-        environment: Environment | None = None,
+        environment: Environment | None = None, draws_at_most: int = 1,
     ) -> None:  # fmt: skip
+        self.draws_at_most = draws_at_most
         self.model, self.algorithm, self.reward, self.prompts = model, algorithm, reward, prompts
         self.settings, self.run, self.reference = settings, run, reference
         self.drawer, self.sampling, self.per_prompt = drawer, sampling, per_prompt
@@ -96,41 +97,27 @@ class OnlineRounds(Rounds):
     def start(self, number: int, process: Process) -> StepLoader:
         """From the prompts of an iteration to the micro-batches of its optimizer steps."""
         self.model.eval()
-        begin = time.perf_counter()
         seed = seeds.of_round(self.run.seed, number)
         lent_policy = self._lent_policy(seed, number) if "policy" in self.needs else None
         # the precision is that of training steps, or the probability ratio would not start at 1
         with process.forward_context(), torch.no_grad(), nullcontext() if lent_policy is None else lent_policy.lend():
-            # 1. the iteration's prompts, and this process's share of them
-            prompts = self.prompts_of(number)
-            share = split(range(len(prompts)), process.world)[process.rank]
+            # 1. to 4. responses, and their rewards; 5. advantages
             drawer = self.draws.of(number)  # when nothing is drawn ahead any more
             self.draws.forget(before=number // self.settings.checkpoint_every * self.settings.checkpoint_every)
             self.drawer.wake()
             self.drawer.take(self.model.actor, number)
-            # 2. responses, with the log-probabilities, entropies and values that the algorithm and the reward need
-            console.phase("drawing")
-            rollout = rollouts.collect(
-                self.model.actor, self.reference, [prompts[i] for i in share],
-                self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
-                seed=seed, first=share[0], micro_batch_size=self.settings.micro_batch_size, lent_policy=lent_policy,
-                converses=self.environment is not None,
-            )  # fmt: skip
-            rollout.columns = auxiliaries.columns(rollout, self.auxiliary, self.settings.micro_batch_size)
-            if lent_policy is None:
-                self._draw_ahead(number, process)
-            collected = time.perf_counter()
-            # 3. rewards
-            console.phase("scoring")
-            progress = number / (self.count - 1) if self.count > 1 else 1.0
-            note_step(self.reward, number * self.total_steps // self.count, self.total_steps, progress)
-            rewards = self._scored(rollout)
-            scored_at = time.perf_counter()
-            # 4. the responses of all processes, without those whose reward is missing
-            if process.world > 1:
-                rollout, rewards = gather.everywhere(rollout, rewards, process.world)
-            everything = rollout, rewards
-            rollout, rewards, missing = gather.drop_missing(rollout, rewards)
+            spent = {"seconds/collect": 0.0, "seconds/score": 0.0}
+            everything = self._draw(number, 0, drawer, process, lent_policy, spent)
+            rollout, rewards, missing = gather.drop_missing(*everything)
+            draws = 1
+            while draws < self.draws_at_most:
+                if len(rollout.mask):
+                    tried = self._advantages(rollout, rewards)[2]
+                    if self.algorithm.short_of(rollout, rewards, tried, self.prompts_per_iteration) <= 0:
+                        break
+                everything = gather.joined(everything, self._draw(number, draws, drawer, process, lent_policy, spent))
+                draws += 1
+                rollout, rewards, missing = gather.drop_missing(*everything)
             failures = [why for why in everything[0].lost or [] if why is not None]
             if failures and self.environment is not None:
                 where = f"conversations of iteration {number}"
@@ -140,15 +127,11 @@ class OnlineRounds(Rounds):
                 asked = prompt if isinstance(prompt, str) else prompt[-1].content
                 example = f"for example {text[:SHOWN]!r}, the answer to {asked[:SHOWN]!r}"
                 raise self.reward.nothing_scored(f"{missing} responses of iteration {number}", example)
-            # 5. advantages
             given = rewards
-            changes: dict[str, float] = {}
-            if self.token_rewards is not None:
-                rewards, changes = self.token_rewards.applied(rollout, rewards)
             check_known(rewards, rollout, self.algorithm, number)
-            with own_code(self.algorithm, "advantages"):
-                returned = self.algorithm.advantages(rollout, rewards)
-            advantages = checked_advantages(self.algorithm, returned, rollout)
+            rewards, changes, advantages = self._advantages(rollout, rewards)
+            if draws > 1:
+                advantages = gather.first_groups(advantages, rollout.group, self.prompts_per_iteration)
             if lent_policy is not None:  # which has drawn continuations until now
                 self._draw_ahead(number, process)
             if not self.ahead:
@@ -167,10 +150,10 @@ class OnlineRounds(Rounds):
         # 6. metrics, and the alarms on them
         self.metrics = rollout_metrics(rollout, given, advantages) | {
             **changes,
-            "seconds/collect": collected - begin,
-            "seconds/score": scored_at - collected,
+            **spent,
             "missing": missing / (missing + len(rollout.mask)),
             **({} if self.environment is None else {"environment_failed": len(failures) / len(everything[0].mask)}),
+            **({"draws": float(draws)} if self.draws_at_most > 1 else {}),
             "prompts_cut": self._cut(number),
         }
         if lent_policy is not None:
@@ -192,6 +175,45 @@ class OnlineRounds(Rounds):
             temperature=self.sampling.temperature, shared=self.model.actor.shares_prompts(gradient=True),
             planned_rows=self.planned_rows,
         )  # fmt: skip
+
+    def _draw(
+        self, number: int, again: int, drawer: Drawer, process: Process, lent_policy: Any, spent: dict[str, float]
+    ) -> tuple[Rollout, Rewards]:
+        """Return the responses of all processes, and their rewards. again: how often the iteration has drawn before."""
+        begin = time.perf_counter()
+        # 1. the iteration's prompts (those of later passes, where it draws again), and this process's share of them
+        prompts = self.prompts_of(number + again * self.count)
+        share = split(range(len(prompts)), process.world)[process.rank]
+        # 2. responses, with the log-probabilities, entropies and values that the algorithm and the reward need
+        console.phase("drawing")
+        rollout = rollouts.collect(
+            self.model.actor, self.reference, [prompts[i] for i in share],
+            self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
+            seed=seeds.of_round(self.run.seed, number), first=again * len(prompts) + share[0], lent_policy=lent_policy,
+            micro_batch_size=self.settings.micro_batch_size, converses=self.environment is not None,
+        )  # fmt: skip
+        rollout.columns = auxiliaries.columns(rollout, self.auxiliary, self.settings.micro_batch_size)
+        if lent_policy is None:
+            self._draw_ahead(number, process)
+        collected = time.perf_counter()
+        # 3. rewards
+        console.phase("scoring")
+        progress = number / (self.count - 1) if self.count > 1 else 1.0
+        note_step(self.reward, number * self.total_steps // self.count, self.total_steps, progress)
+        rewards = self._scored(rollout)
+        spent["seconds/collect"] += collected - begin
+        spent["seconds/score"] += time.perf_counter() - collected
+        # 4. those of all processes
+        return gather.everywhere(rollout, rewards, process.world) if process.world > 1 else (rollout, rewards)
+
+    def _advantages(self, rollout: Rollout, rewards: Rewards) -> tuple[Rewards, dict[str, float], Advantages]:
+        """Return the rewards to train on, metrics of what changed them, and the advantages."""
+        changes: dict[str, float] = {}
+        if self.token_rewards is not None:
+            rewards, changes = self.token_rewards.applied(rollout, rewards)
+        with own_code(self.algorithm, "advantages"):
+            returned = self.algorithm.advantages(rollout, rewards)
+        return rewards, changes, checked_advantages(self.algorithm, returned, rollout)
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, Numbers]:
         """Loss and metrics of a micro-batch, those of the auxiliary models among them."""

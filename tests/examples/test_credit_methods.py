@@ -782,7 +782,19 @@ def test_the_recipes_are_valid_and_say_what_needs_the_policy() -> None:
                     assert load(f"{path}::{row}").stages["policy"].train.iterations == times * policy.train.iterations
                 assert policy.algorithm.aggregate == "seq_mean"
             asks = "policy" in policy.reward.needs() | policy.algorithm.needs()
-            without = ("grpo", "top_entropy", "prime", "gtpo", "rto", "cispo", "turns", "mt_grpo", "gigpo", "progress")
+            without = (
+                "grpo",
+                "top_entropy",
+                "prime",
+                "gtpo",
+                "rto",
+                "cispo",
+                "dapo",
+                "turns",
+                "mt_grpo",
+                "gigpo",
+                "progress",
+            )
             assert asks == (path.stem not in without)
         with pytest.raises(
             Problems, match=r"weighted_grpo learns from weight, and the reward says_answer .*: .*grpo, ppo"

@@ -25,10 +25,10 @@ from fgrl.training.training_module import TrainingModule
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
 OF_TURNS = ["mt_grpo", "gigpo", "progress", "trace_answer"]
 METHODS = [
-    "counterfactual", "oar_g", "vine", "top_entropy", "prime", "gtpo", "delta", "rto", "weighted_dpo", "tdpo", "cispo", *OF_TURNS,
+    "counterfactual", "oar_g", "vine", "top_entropy", "prime", "gtpo", "delta", "rto", "weighted_dpo", "tdpo", "cispo", "dapo", *OF_TURNS,
 ]  # fmt: skip
 OF_PAIRS = ["weighted_dpo", "tdpo"]
-OF_ALGORITHM = ["top_entropy", "prime", "gtpo", "delta", "cispo"]
+OF_ALGORITHM = ["top_entropy", "prime", "gtpo", "delta", "cispo", "dapo"]
 """Their recipes' rewards are of whole responses; those of the others hold one."""
 OTHER_MICRO_BATCHES = ["stages.policy.train.micro_batch_size=1"]
 WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"
@@ -51,6 +51,7 @@ OF_METHOD = {
     "delta": ["stages.policy.algorithm.spread=1.0"],
     "rto": ["stages.policy.reward.beta=0.5", "stages.policy.train.critic_lr=1e-2"],
     "cispo": [],
+    "dapo": ["stages.policy.rollout.per_prompt=2"],  # so that some groups have equal rewards
     "mt_grpo": [],
     "gigpo": [],
     "progress": ["stages.policy.reward.gamma=0.5"],

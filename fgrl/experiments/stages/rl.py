@@ -70,6 +70,11 @@ class RolloutSettings(Settings):
     """Responses of one iteration, over all devices."""
     per_prompt: int = Field(1, ge=1, le=100_000)
     """Responses to each prompt."""
+    draws_at_most: int = Field(1, ge=1, le=1_000)
+    """How often an iteration draws at most, each time for as many more prompts, until the algorithm has as many groups as
+    it wants. Above 1 it is for algorithms that leave groups out and want others, such as DAPO. What is drawn again depends
+    on what was drawn: a bias.
+    """
     sampling: Sampling
     """How to draw."""
     drop_long_prompts: bool = False
@@ -96,6 +101,8 @@ class RolloutSettings(Settings):
                 "top_k all the same"
             )
         self._check_correction()
+        if self.draws_at_most > 1 and self.engine.draws_ahead():
+            raise ValueError("draws_at_most: an engine that draws ahead cannot draw again; set engine.ahead: 0")
         return self
 
     def _check_correction(self) -> None:
@@ -205,6 +212,12 @@ class RLStage(TrainingStage):
                 f"{name_of(self.algorithm)[1]} compares the responses to a prompt with each other: set "
                 f"rollout.per_prompt to {least} or more"
             )
+        leaves_out = type(self.algorithm).short_of is not OnlineAlgorithm.short_of
+        if self.rollout.draws_at_most > 1 and not (leaves_out and getattr(self.algorithm, "skip_zero_variance", True)):
+            raise ValueError(
+                f"rollout.draws_at_most: {name_of(self.algorithm)[1]} as it is set here leaves no group out, so that nothing is drawn again: "
+                "set algorithm.skip_zero_variance, or draws_at_most to 1"
+            )
         if self.token_rewards is not None:
             self.token_rewards.check(self.reward, self.algorithm, self.rollout.per_prompt)
         unfilled = self.algorithm.reads() - self.reward.fills()
@@ -312,7 +325,9 @@ class RLStage(TrainingStage):
                 if not all(bounds):
                     return None
                 loads = [load for ((_client, load),) in bounds]
-                asked.append((client, estimating.of_passes(loads, iterations * at_once, per_pass)))
+                asked.append(
+                    (client, estimating.of_passes(loads, iterations * at_once * self.rollout.draws_at_most, per_pass))
+                )
             return estimating.bill(asked, bound=True)
 
         return estimating.section(compute)
@@ -380,7 +395,7 @@ class RLStage(TrainingStage):
             per_prompt=self.rollout.per_prompt, reference=reference, alarms=self.alarms,
             stored_rollouts=self.stored_rollouts, token_rewards=self.token_rewards, auxiliary=beside,
             correction=self.rollout.engine.correction(), ahead=self.rollout.engine.draws_ahead(),
-            environment=self.rollout.environment,
+            environment=self.rollout.environment, draws_at_most=self.rollout.draws_at_most,
         )  # fmt: skip
         named = [prompt.prompt for prompt in prompts if prompt.prompt]  # not those that an environment brings
         digests = [digest for prompt in named for digest in trained_prompts.digests(prompt)]

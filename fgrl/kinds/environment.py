@@ -44,6 +44,8 @@ class Episode(ABC):
     """Whose turns the observations are in the chat template: `user` or `tool`. A template without the latter gets `user`."""
     special: bool = False
     """True if `step` reads the special tokens of a turn, too, such as marks of a call."""
+    tokenizer: Any = None
+    """The policy's, from the first turn on."""
 
     @abstractmethod
     def step(self, text: str) -> tuple[str, float, bool, bool, Mapping[str, Any]]:
@@ -91,9 +93,6 @@ class Environment(Component, ABC):
     def one_at_a_time(self) -> bool:
         """Return True if only one conversation may be answered at a time."""
         return False
-
-    def open(self, tokenizer: Any) -> None:
-        """Prepare for conversations with a policy that has this tokenizer. Called before the first one."""
 
     @abstractmethod
     def begin(self, sample: Sample, seed: int) -> Episode:

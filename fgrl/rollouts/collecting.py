@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fgrl.base import console, lazy
 from fgrl.kinds import REFERENCE_OUTPUTS, ROLLOUT_NEEDS, DrawRequest
 from fgrl.kinds.specs import Sampling
-from fgrl.rollouts.conversing import check_prompt
+from fgrl.rollouts.conversing import empty_prompt
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE, in_micro_batches, pad_responses, select
 from fgrl.rollouts.responses import as_rollout, read
 from fgrl.rollouts.text import encode_prompt
@@ -254,8 +254,8 @@ def requests(
     """
     asked = []
     for i, prompt in enumerate(prompts, first):
-        if not converses:
-            check_prompt(prompt.id, prompt.prompt)
+        if not converses and (problem := empty_prompt(prompt.id, prompt.prompt)):
+            raise problem
         read = Prompt(()) if converses else encode_prompt(tokenizer, prompt.prompt, sampling.max_prompt_tokens)
         own = DrawRequest(read, sampling, seed, 0, sample=prompt if converses else None, group=i)
         asked += [replace(own, row=i * per_prompt + j) for j in range(per_prompt)]

@@ -27,7 +27,6 @@ class Conversing(Drawer):
 
     def __init__(self, drawer: Drawer, environment: Environment, model: Any) -> None:
         self.drawer, self.environment, self.model = drawer, environment, model
-        environment.open(model.tokenizer)
 
     def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         return self.drawing().all_of(requests)
@@ -146,9 +145,11 @@ class Conversations(Drawing):
         if isinstance(outcome, BaseException):
             raise outcome
         talk.episode, sample = outcome, talk.request.sample
+        outcome.tokenizer = self.tokenizer
         assert sample is not None
         first = sample.prompt if outcome.prompt is None else outcome.prompt
-        check_prompt(sample.id, first)
+        if problem := empty_prompt(sample.id, first):
+            raise problem
         talk.prompt = encode_prompt(self.tokenizer, first, talk.request.sampling.max_prompt_tokens, outcome.tools)
         return None
 
@@ -231,13 +232,14 @@ class Conversations(Drawing):
         self._asked[other] = number
 
 
-def check_prompt(name: str, prompt: str | Sequence[Message]) -> None:
-    """Raise `DataError` for a prompt without text."""
-    if not (prompt if isinstance(prompt, str) else any(turn.content for turn in prompt)):
-        raise DataError(
-            f"sample {name} has an empty prompt, and nothing brings another: name an environment that begins with a prompt of its "
-            "own as `rollout.environment`, or give the reader a prompt"
-        )
+def empty_prompt(name: str, prompt: str | Sequence[Message]) -> DataError | None:
+    """Return what is wrong with a prompt without text; None for another one."""
+    if prompt if isinstance(prompt, str) else any(turn.content for turn in prompt):
+        return None
+    return DataError(
+        f"sample {name} has an empty prompt, and nothing brings another: name an environment that begins with a prompt of its own "
+        "as `rollout.environment`, or give the reader a prompt"
+    )
 
 
 def seed_of(request: DrawRequest) -> int:

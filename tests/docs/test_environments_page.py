@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "environments.md"
 
 def test_the_recipe_of_the_page_takes_the_new_environment(tmp_path: Path, tiny_model_dir: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    block = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0]
     recipe = yaml.safe_load(block)
     recipe["stages"]["policy"] |= {
         "prompts": {"name": "lines", "path": "topics.txt"}, "model": str(tiny_model_dir),

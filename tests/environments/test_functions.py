@@ -78,7 +78,7 @@ def test_a_limit_does_not_take_the_reward_away(model: Any) -> None:
 
 def test_tools_are_described_to_the_policy(model: Any) -> None:
     environment = word()
-    environment.open(model.tokenizer)
+    environment.setup(None)
     described = {tool["function"]["name"]: tool["function"] for tool in environment.begin(QUESTION, 3).tools}
     assert list(described) == ["guess", "say"]
     assert described["guess"]["description"] == "Guess a letter of the word."
@@ -137,7 +137,7 @@ def test_two_calls_in_one_turn(model: Any) -> None:
 
 def test_conversations_share_nothing(model: Any) -> None:
     environment = word()
-    environment.open(model.tokenizer)
+    environment.setup(None)
     one, other = (environment.begin(QUESTION, seed) for seed in (1, 1))
     one.step(call("guess", letter="l"))
     assert one.step("l")[1] == pytest.approx(-0.1)
@@ -205,9 +205,9 @@ def test_mistakes_in_a_recipe() -> None:
 def test_a_tool_that_cannot_be_described(model: Any) -> None:
     for name in ("undescribed", "no_arguments_described"):
         with pytest.raises(UserCodeError, match=rf"(?s)word_env\.py:\d+: the tool {name} cannot be described.*`Args:`"):
-            tools(name).open(model.tokenizer)
+            tools(name).setup(None)
     with pytest.raises(UserCodeError, match="wants tools with different names"):
-        tools("add", "add").open(model.tokenizer)
+        tools("add", "add").setup(None)
 
 
 def test_what_reset_raises_is_the_users(model: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import random
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from fgrl.base.errors import UserCodeError
 from fgrl.components.environments.gym import Gym
 from fgrl.components.environments.openenv import OpenEnv
 from fgrl.experiments.recipe import load
+from fgrl.training.online import OnlineRounds
 from fgrl.types import Sample
 
 RECIPE = """
@@ -31,7 +33,7 @@ stages:
     name: rl
     prompts: {prompts}
     model: {{base: {base}, lora: {{r: 4, alpha: 8}}}}
-    reward: environment
+    reward: {reward}
     algorithm: {{name: grpo}}
     rollout:
       batch_size: 8
@@ -40,6 +42,7 @@ stages:
       sampling: {{max_new_tokens: 400, max_prompt_tokens: 600, batch_size: 8}}
     train: {{lr: 1e-2, iterations: 3, batch_size: 8, micro_batch_size: 4, accelerator: cpu}}
 """
+LONG = "{name: function, path: long.py:score}"
 SEEDS = "{name: seeds, count: 6}"
 SEED = Sample(id="0", prompt="", meta={"seed": 7})
 
@@ -55,10 +58,12 @@ def model(tiny_model_dir: Path) -> Any:
     return tiny(tiny_model_dir)
 
 
-def trained(folder: Path, base: Path, environment: str, prompts: str = SEEDS) -> list[dict[str, Any]]:
+def trained(
+    folder: Path, base: Path, environment: str, prompts: str = SEEDS, reward: str = "environment"
+) -> list[dict[str, Any]]:
     with scratch_imports():
         path = folder / "recipe.yaml"
-        path.write_text(RECIPE.format(base=base, environment=environment, prompts=prompts))
+        path.write_text(RECIPE.format(base=base, environment=environment, prompts=prompts, reward=reward))
         load(path).stages["policy"].run(tiny_recipe.a_run(folder / "run", "policy"))
     log = tiny_recipe.log(folder / "run")
     assert len(log) == 3
@@ -87,6 +92,43 @@ def test_gem(model: Any, tmp_path: Path, tiny_model_dir: Path) -> None:
     )
     with pytest.raises(UserCodeError, match=r"Environment game:Chess-v0 not found in registry"):
         played(model, Gym(make="gem:make", arguments={"env_id": "game:Chess-v0"}), ["a"], SEED)
+
+
+GAMES = {"gem": "game:Mastermind-v0-easy", "textarena": "GuessTheNumber-v0-raw"}
+
+
+@pytest.mark.parametrize("package", GAMES)
+def test_a_killed_training_ends_with_the_same_bytes(
+    package: str, tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The games draw from the random state of the process; what was drawn is replayed to them."""
+    needs(package, "gym")
+    arguments = f'{{env_id: "{GAMES[package]}"}}'
+    game = f'{{name: gym, make: "{package}:make", arguments: {arguments}, max_turns: 3, max_turn_tokens: 40}}'
+    folders = [tmp_path / name for name in ("whole", "killed")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "long.py").write_text(
+            "def score(completions, **_):\n    return [len(str(each)) / 100 for each in completions]\n"
+        )
+    log = trained(folders[0], tiny_model_dir, game, reward=LONG)
+    assert len({row["reward"] for row in log}) == 3
+
+    def killed(_self: OnlineRounds, _rollout: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OnlineRounds, "_scored", killed)
+    with pytest.raises(KeyboardInterrupt):
+        trained(folders[1], tiny_model_dir, game, reward=LONG)
+    monkeypatch.undo()
+    drawn = next((folders[1] / "run" / "drawn").iterdir())
+    lines = drawn.read_bytes().split(b"\n")
+    drawn.write_bytes(b"\n".join(lines[: len(lines) // 2]))  # in the middle of the conversations
+    random.seed(1)  # a new process has other random numbers
+    assert trained(folders[1], tiny_model_dir, game, reward=LONG) == log
+    for what in (tiny_recipe.weights, lambda out: (out / "rollouts.jsonl").read_bytes()):
+        whole, again = (what(folder / "run" / "out") for folder in folders)
+        assert whole == again
 
 
 @pytest.mark.parametrize("variant", ["", "-raw"])

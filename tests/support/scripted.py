@@ -32,6 +32,7 @@ def played(
     model: Any, environment: Environment, texts: Sequence[str], sample: Sample | None = None, tokens: int = 4000
 ) -> DrawnResponse:
     """The conversation in which the policy says these texts."""
+    environment.setup(None)
     drawer = Conversing(Script(model.tokenizer, texts), environment, model)
     asked = sample or Sample(id="0", prompt="", meta={"seed": 7})
     sampling = Sampling(max_new_tokens=tokens, max_prompt_tokens=2000)

@@ -38,13 +38,17 @@ class ToolEpisode(Episode):
 
     def __init__(self, environment: Functions, callables: Tools, made: Any, prompt: Sequence[Message] | str) -> None:
         self.environment, self.callables, self.made, self.prompt = environment, callables, made, prompt
-        self.tools = environment.schemas
-        self.special = bool(getattr(environment.tokenizer, "response_template", None))
+        self.tools = environment._schemas
+
+    @property
+    def special(self) -> bool:  # type: ignore[override]
+        """Return True if the tokenizer says itself what a call is."""
+        return bool(getattr(self.tokenizer, "response_template", None))
 
     def step(self, text: str) -> Any:
         error_reward = self.environment.error_reward
         try:
-            calls = tool_calls(self.environment.tokenizer, text, self.tools)
+            calls = tool_calls(self.tokenizer, text, self.tools)
         except (ValueError, LookupError) as error:
             return f"Error: {error}", error_reward, False, False, {"error": f"unreadable call: {error}"}
         if not calls:
@@ -90,7 +94,6 @@ class Functions(Environment):
     _functions: list[Function] = PrivateAttr(default_factory=list)
     _factory: Function | None = PrivateAttr(None)
     _schemas: list[dict[str, Any]] = PrivateAttr(default_factory=list)
-    _tokenizer: Any = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _some(self) -> Functions:
@@ -98,27 +101,11 @@ class Functions(Environment):
             raise ValueError("name functions under `tools`, or a class under `factory`")
         return self
 
-    @property
-    def schemas(self) -> Sequence[Mapping[str, Any]]:
-        return self._schemas
-
-    @property
-    def tokenizer(self) -> Any:
-        return self._tokenizer
-
     def behind(self) -> list[str]:
         return key_of([*self.tools, *([] if self.factory is None else [self.factory])])
 
     def setup(self, run: Any) -> None:
         super().setup(run)
-        self._load()
-
-    def open(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        if not self._schemas:
-            self._load()
-
-    def _load(self) -> None:
         functions = load(self.tools, [] if self.factory is None else [self.factory])
         self._functions = functions[: len(self.tools)]
         self._factory = functions[-1] if self.factory is not None else None

@@ -54,11 +54,11 @@ class Randomness:
         numpy.random.set_state(states[1])
 
 
-class Game:
+class Game(Episode):
     """A conversation with Gymnasium's interface."""
 
-    def __init__(self, made: Any) -> None:
-        self.made = made
+    def __init__(self, made: Any, random_state: AbstractContextManager[None]) -> None:
+        self.made, self.random_state = made, random_state
 
     def reset(self, sample: Sample, seed: int) -> Any:
         """Return what the policy reads first: a text, or messages."""
@@ -68,6 +68,10 @@ class Game:
         return self.made.reset(seed=seed, **options)[0]
 
     def step(self, text: str) -> Any:
+        with self.random_state:
+            return self.answer(text)
+
+    def answer(self, text: str) -> Any:
         """Return Gymnasium's five values."""
         return self.made.step(text)
 
@@ -88,7 +92,7 @@ class TextArenaGame(Game):
             raise ValueError(f"it is a game for several players ({state})")
         return self._new("")
 
-    def step(self, text: str) -> Any:
+    def answer(self, text: str) -> Any:
         done, info = self.made.step(text)
         if not done:
             return self._new(text), 0.0, False, False, info
@@ -117,28 +121,11 @@ class SkyRLTask(Game):
         turns = sample.prompt if isinstance(sample.prompt, list) else [Message(role="user", content=sample.prompt)]
         return self.made.init([turn.model_dump() for turn in turns])[0]
 
-    def step(self, text: str) -> Any:
+    def answer(self, text: str) -> Any:
         said = self.made.step(text)
         observation = "\n".join(turn["content"] for turn in said["observations"] or ())
         numbers = self.made.get_metrics() if said["done"] else {}
         return observation, said["reward"], bool(said["done"]), False, {**(said.get("metadata") or {}), **numbers}
-
-
-class GymEpisode(Episode):
-    """A conversation with what a package made."""
-
-    def __init__(self, game: Game, prompt: Any, random_state: AbstractContextManager[None]) -> None:
-        self.game, self.random_state = game, random_state
-        self.prompt = (
-            prompt if isinstance(prompt, str) else [Message(role=m["role"], content=m["content"]) for m in prompt]
-        )
-
-    def step(self, text: str) -> Any:
-        with self.random_state:
-            return self.game.step(text)
-
-    def close(self) -> None:
-        self.game.close()
 
 
 @register("gym")
@@ -170,18 +157,20 @@ class Gym(Environment):
     def one_at_a_time(self) -> bool:
         return self.process_random
 
-    def open(self, tokenizer: Any) -> None:
+    def setup(self, run: Any) -> None:
+        super().setup(run)
         self._maker()  # an import that takes long is in nobody's `step_seconds`
 
     def begin(self, sample: Sample, seed: int) -> Episode:
         random_state: AbstractContextManager[None] = Randomness(seed) if self.process_random else nullcontext()
         try:
             with random_state:
-                game = self._game(sample)
+                game = self._game(sample, random_state)
                 prompt = game.reset(sample, seed)
             if isinstance(prompt, bytes) or not prompt:
                 raise ValueError(f"its first observation is no text but {prompt!r}")
-            return GymEpisode(game, prompt, random_state)
+            game.prompt = prompt if isinstance(prompt, str) else [Message(**turn) for turn in prompt]
+            return game
         except FAILURES:
             raise
         except Exception as error:
@@ -200,12 +189,12 @@ class Gym(Environment):
             "environment gym; games for one player can be played, and those whose data lie on this machine"
         )
 
-    def _game(self, sample: Sample) -> Game:
+    def _game(self, sample: Sample, random_state: AbstractContextManager[None]) -> Game:
         maker, arguments = self._maker(), copy.deepcopy(self.arguments)
         if self.make.startswith("skyrl_gym"):
             known = {"max_turns": self.max_turns, "reward_spec": {"ground_truth": sample.reference}, **sample.meta}
             arguments["extras"] = known | arguments.get("extras", {})
         made = maker(**arguments)
-        if hasattr(made, "get_observation"):
-            return TextArenaGame(made)
-        return SkyRLTask(made) if hasattr(made, "init") and not hasattr(made, "reset") else Game(made)
+        task = hasattr(made, "init") and not hasattr(made, "reset")
+        kind = TextArenaGame if hasattr(made, "get_observation") else SkyRLTask if task else Game
+        return kind(made, random_state)

@@ -60,17 +60,9 @@ def look(stages: Mapping[str, Stage]) -> Look:
             warnings += [f"stages.{name}.{field}: {text}" for text in _too_long(stage, rows)]
             rollout = getattr(stage, "rollout", None)
             if rollout is not None and rollout.environment is None:
-                found += [(f"stages.{name}.{field}", problem) for problem in _empty(rows)]
+                empty = [conversing.empty_prompt(row.id, row.prompt) for row in rows if isinstance(row, Sample)]
+                found += [(f"stages.{name}.{field}", problem) for problem in empty if problem][:1]
     return Look(found, warnings)
-
-
-def _empty(rows: Rows) -> Iterator[DataError]:
-    """Yield what is wrong with the first prompt that has no text."""
-    try:
-        for row in rows:
-            conversing.check_prompt(row.id if isinstance(row, Sample) else "", row.prompt)
-    except DataError as problem:
-        yield problem
 
 
 def _too_long(stage: Stage, rows: Rows) -> Iterator[str]:

@@ -40,7 +40,7 @@ TALKS: list[tuple[int, list[tuple[float, str]]]] = [
 @pytest.fixture(scope="module")
 def files() -> Iterator[dict[str, ModuleType]]:
     with scratch_imports():
-        names = ("number_game", "mt_grpo", "gigpo", "progress", "trace_answer", "cispo")
+        names = ("self_distillation", "number_game", "mt_grpo", "gigpo", "progress", "trace_answer", "cispo")
         yield {name: import_file(FOLDER / f"{name}.py") for name in names}
 
 
@@ -230,6 +230,33 @@ def test_cispo_keeps_the_gradient_of_every_token(files: dict[str, ModuleType]) -
         assert not gradient[row, length:].any()
     assert float(loss) == pytest.approx(wanted, abs=1e-6)
     assert float(metrics["clip_fraction"].total) == clipped > 0
+
+
+def test_self_distillation(files: dict[str, ModuleType], tiny_model_dir: Path) -> None:
+    model = tiny(tiny_model_dir)
+    prompts = [Sample(id=str(i), prompt=f"Guess {'more ' * i}", reference=[str(i + 3)]) for i in range(2)]
+    sampling, reward = Sampling(max_new_tokens=6, temperature=0.8), files["self_distillation"].SelfDistillation()
+    lent = LentPolicy(model, HF().open(model), sampling, seed=5, name="policy", micro_batch_size=3)
+    needs = reward.needs()
+    rollout = rollouts.collect(
+        model, None, prompts, sampling, HF().open(model), needs, per_prompt=2, seed=5, lent_policy=lent
+    )
+    with lent.lend():
+        found = reward.scored(rollout)
+
+    @torch.no_grad()
+    def logp(prompt: list[int], said: list[int]) -> np.ndarray:
+        logits = model.net(torch.tensor([prompt + said])).logits[0, len(prompt) - 1 : -1].float() / 0.8
+        return logits.log_softmax(1)[range(len(said)), said].numpy()
+
+    for row in range(4):
+        said = rollout.response_ids[row][rollout.mask[row]].tolist()
+        prompt = rollout.prompt_ids[row][rollout.prompt_mask[row]].tolist()
+        text = f"{prompts[row // 2].prompt}\n(The right answer is: {row // 2 + 3})"
+        wanted = logp(list(rollouts.encode_prompt(model.tokenizer, text).token_ids), said) - logp(prompt, said)
+        assert np.abs(wanted).max() > 1e-3
+        np.testing.assert_allclose(found.token[row, : len(said)].numpy(), wanted, atol=1e-4)
+        assert float(found.response[row]) == pytest.approx(float(wanted.sum()), abs=1e-4)
 
 
 def test_the_number_game(files: dict[str, ModuleType]) -> None:

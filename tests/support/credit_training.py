@@ -25,7 +25,8 @@ from fgrl.training.training_module import TrainingModule
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "credit"
 OF_TURNS = ["mt_grpo", "gigpo", "progress", "trace_answer"]
 METHODS = [
-    "counterfactual", "oar_g", "vine", "top_entropy", "prime", "gtpo", "delta", "rto", "weighted_dpo", "tdpo", "cispo", "dapo", *OF_TURNS,
+    "counterfactual", "oar_g", "vine", "top_entropy", "prime", "gtpo", "delta", "rto", "weighted_dpo", "tdpo", "cispo", "dapo",
+    "self_distillation", *OF_TURNS,
 ]  # fmt: skip
 OF_PAIRS = ["weighted_dpo", "tdpo"]
 OF_ALGORITHM = ["top_entropy", "prime", "gtpo", "delta", "cispo", "dapo"]
@@ -52,6 +53,7 @@ OF_METHOD = {
     "rto": ["stages.policy.reward.beta=0.5", "stages.policy.train.critic_lr=1e-2"],
     "cispo": [],
     "dapo": ["stages.policy.rollout.per_prompt=2"],  # so that some groups have equal rewards
+    "self_distillation": [],
     "mt_grpo": [],
     "gigpo": [],
     "progress": ["stages.policy.reward.gamma=0.5"],
@@ -84,8 +86,8 @@ def overrides_of(method: str, folder: Path, base: Path) -> list[str]:
     ]  # fmt: skip
     if method in OF_PAIRS:
         return [*common, *OF_METHOD[method], f"stages.policy.data.path={pairs_file(folder, base, 8)}"]
-    if method in OF_TURNS:
-        return [*common, *TALKS, *OF_METHOD[method]]
+    if method in (*OF_TURNS, "self_distillation"):
+        return [*common, *(TALKS if method in OF_TURNS else ONLINE), *OF_METHOD[method]]
     (folder / "worth.py").write_text(WORTH, encoding="utf-8")
     alone = teachers(folder, base) if method == "rto" else []
     field = "stages.policy.reward" + ("" if method in OF_ALGORITHM else ".reward")

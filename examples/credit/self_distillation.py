@@ -1,0 +1,53 @@
+"""On-policy self-distillation: the policy that is told the answer says how good each token is that it wrote without knowing it.
+
+    r_t = log p(y_t | prompt with the reference, y_<t) - log p(y_t | prompt, y_<t)
+
+Both are the policy that drew the response, at the temperature of sampling; the first one reads a prompt that names the reference. With `ppo`, no values and
+`lam: 0`, the advantage of a token is its own reward, and the mean of the gradient is that of -KL(policy || policy that is told), token by token.
+Left out: the KL over the whole vocabulary, and a teacher that stays as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from pydantic import Field
+
+from fgrl import DataError, Mean, Message, Reward, Rewards, register
+from fgrl.rollouts import encode_prompt, pad_prompts
+
+
+@register("self_distillation")
+class SelfDistillation(Reward):
+    """On each token of a response, how much more probable it is for the policy that is told the prompt's reference."""
+
+    told: str = "\n(The right answer is: {reference})"
+    """Follows the prompt of the policy that is told; {reference} stands for the reference."""
+    clip: float | None = Field(None, gt=0)
+    """Limit of a token's reward, nats; null: none."""
+
+    def needs(self):
+        return frozenset({"policy", "old_logp"})
+
+    def on_tokens(self):
+        return True
+
+    def score(self, rollout):
+        policy, own = rollout.policy, rollout.filled("old_logp")
+        prompts = [encode_prompt(policy.tokenizer, self.with_answer(sample)).token_ids for sample in rollout.samples]
+        ids, mask = pad_prompts(prompts, 0)
+        informed = replace(rollout, prompt_ids=ids.to(own.device), prompt_mask=mask.to(own.device))
+        gain = torch.where(rollout.drawn, policy.score(informed).logp.to(own) - own, 0.0)
+        token = gain if self.clip is None else gain.clamp(-self.clip, self.clip)
+        return Rewards(token.sum(dim=1), token, rollout.drawn, metrics={"gain": Mean(gain.sum(), rollout.drawn.sum())})
+
+    def with_answer(self, sample):
+        """Return the prompt with the reference in its last message."""
+        if not sample.reference:
+            raise DataError(f"prompt {sample.id} has no reference that the policy could be told")
+        reference = sample.reference if isinstance(sample.reference, str) else sample.reference[0]
+        told = self.told.replace("{reference}", reference)
+        if isinstance(sample.prompt, str):
+            return sample.prompt + told
+        return [*sample.prompt[:-1], Message(role=sample.prompt[-1].role, content=sample.prompt[-1].content + told)]

@@ -11,7 +11,7 @@ from answer_helpers import answer_of
 
 from fgrl.base.errors import DataError
 from fgrl.measuring.answer import Answer, Attribution, FollowUp, read_answers, write_answers
-from fgrl.types import Annotation, Criterion, Message, Response, Span
+from fgrl.types import Annotation, Criterion, Message, Response, Span, Turn
 
 FULL = answer_of(
     "1", [Message(role="system", content="Be kind."), Message(role="user", content="Why?")], "So é🎉.",
@@ -26,9 +26,12 @@ FULL.follow_ups.append(FollowUp(question="And?", response=Response(text="Then.",
 
 
 def test_every_field_survives_the_file(tmp_path: Path) -> None:
-    assert FULL.model_fields_set == set(Answer.model_fields), "the example sets every field"
-    write_answers(tmp_path / "a.jsonl", {"m": [FULL, FULL]})
-    assert read_answers(tmp_path / "a.jsonl") == {"m": [FULL, FULL]}
+    turns = [Turn(1, 0.5, "So", "Why?", error="ValueError", numbers={"n": 2.0}), Turn(3, -1.0, " é🎉.", version=2)]
+    talk = FULL.model_copy(update={"turn": [0, -1, 1], "turns": turns, "terminated": False, "lost": "gone"})
+    assert talk.model_fields_set == set(Answer.model_fields), "the example sets every field"
+    write_answers(tmp_path / "a.jsonl", {"m": [talk, FULL]})
+    assert read_answers(tmp_path / "a.jsonl") == {"m": [talk, FULL]}
+    assert (talk.text, talk.n_tokens) == ("So\n é🎉.", 2)
 
 
 def test_a_file_keeps_the_names_of_the_models_that_it_is_given(tmp_path: Path) -> None:

@@ -59,3 +59,17 @@ def test_a_training_goes_on_after_a_kill_as_if_there_had_been_none(
     assert (tmp_path / "killed" / "last.ckpt").exists()
     assert weights_of_all(train(method, tmp_path / "killed", overrides)) == weights_of_all(whole)
     assert log(tmp_path / "killed") == log(tmp_path / "whole")
+
+
+def test_ppo_over_turns_depends_on_neither_processes_nor_kills(tmp_path: Path, tiny_model_dir: Path) -> None:
+    """All conversations are truncated, so that the values behind their ends count."""
+    overrides = [
+        *overrides_of("mt_grpo", tmp_path, tiny_model_dir), "stages.policy.train.critic_lr=1e-2", "stages.policy.train.iterations=2",
+        "stages.policy.algorithm={name: ppo, gae_over: turn, kl_coef: 0.0, aggregate: sum}",
+        f"stages.policy.critic={{base: '{tiny_model_dir}', dtype: float32, lora: {{r: 4, alpha: 8}}}}",
+    ]  # fmt: skip
+    whole = train("turns", tmp_path / "whole", overrides)
+    assert {row["truncated"] for row in log(tmp_path / "whole")} == {1.0}
+    assert relative_difference(whole, train_in_two_processes("turns", tmp_path / "two", overrides)) < 1e-4
+    train_until_killed("turns", tmp_path / "killed", overrides, passes=3)
+    assert weights_of_all(train("turns", tmp_path / "killed", overrides)) == weights_of_all(whole)

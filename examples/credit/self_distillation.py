@@ -14,8 +14,7 @@ from dataclasses import replace
 import torch
 from pydantic import Field
 
-from fgrl import DataError, Mean, Message, Reward, Rewards, register
-from fgrl.rollouts import encode_prompt, pad_prompts
+from fgrl import DataError, Mean, Message, Reward, Rewards, encode_prompt, pad_prompts, register
 
 
 @register("self_distillation")

@@ -16,7 +16,7 @@ from fgrl.kinds import AtMost, ToDraw
 from fgrl.measuring.answer import Answer
 from fgrl.measuring.comparison import Compared
 from fgrl.measuring.statistics import Measured, weighted_mean
-from fgrl.types import Request, messages
+from fgrl.types import Request, messages_of
 
 V = TypeVar("V")
 
@@ -105,6 +105,6 @@ def asked_text(answer: Answer) -> str:
 def answer_text(answer: Answer) -> str:
     """Return the answer as a judge reads it, and what followed: of a conversation with an environment all messages."""
     if answer.turns:
-        return as_text(messages(answer.turns))
+        return as_text(messages_of(answer.turns))
     later = [f"[user]\n{turn.question}\n\n[assistant]\n{turn.response.text}" for turn in answer.follow_ups]
     return "\n\n".join([answer.text, *later])

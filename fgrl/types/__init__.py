@@ -18,7 +18,7 @@ from fgrl.types.columns import (
     per_response,
     per_token,
 )
-from fgrl.types.drawn import DrawnResponse, Finish, Prompt, Turn, messages
+from fgrl.types.drawn import DrawnResponse, Finish, Prompt, Turn, messages_of
 from fgrl.types.marked import Feeling, Highlight, Marked
 from fgrl.types.records import (
     AlarmRecord,

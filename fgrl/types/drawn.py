@@ -56,7 +56,7 @@ class Turn:
     """Other numbers of the environment, by name."""
 
 
-def messages(turns: Sequence[Turn]) -> list[Message]:
+def messages_of(turns: Sequence[Turn]) -> list[Message]:
     """Return a conversation behind its prompt. What the environment answered at its end, nobody has read."""
     said = [
         (Message(role="assistant", content=each.text), Message(role=each.role, content=each.observation))

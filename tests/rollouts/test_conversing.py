@@ -23,7 +23,7 @@ from fgrl.registry import build
 from fgrl.rollouts.conversing import Conversing, stream_of
 from fgrl.rollouts.kept import Kept
 from fgrl.rollouts.replies import CUT
-from fgrl.types import DrawnResponse, Sample, messages
+from fgrl.types import DrawnResponse, Sample, messages_of
 
 PROMPTS = [Sample(id=str(i), prompt=f"Question {i} about the sea") for i in range(3)]
 SAMPLING = Sampling(max_new_tokens=120, batch_size=4)
@@ -246,7 +246,7 @@ def test_functions_get_the_messages_of_a_conversation(model: Any, tmp_path: Path
             == [3.0] * 6
         )
     for row, turns in enumerate(rollout.turns or []):
-        said = messages(turns)
+        said = messages_of(turns)
         assert [each.role for each in said] == ["assistant", "user", "assistant", "user", "assistant"]
         assert said[2].content in rollout.texts[row]
         assert said[3].content in rollout.texts[row]

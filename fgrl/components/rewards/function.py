@@ -17,7 +17,7 @@ from fgrl.kinds.functions import Caller, Form, FunctionFile, Returned, Texts, Tr
 from fgrl.kinds.functions.calling import OF_LOGS, OF_TEXTS, OF_TOKENS, STATE
 from fgrl.kinds.functions.reporting import report
 from fgrl.registry import File, register
-from fgrl.types import Annotation, Mean, Rewards, Rollout, Sample, messages
+from fgrl.types import Annotation, Mean, Rewards, Rollout, Sample, messages_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -126,7 +126,7 @@ class FunctionReward(Reward):
         lengths = mask.sum(dim=1).tolist()
         ids = [row[:length] for row, length in zip(rollout.response_ids.tolist(), lengths, strict=True)]
         # 1.
-        talks = None if rollout.turns is None else [messages(turns) for turns in rollout.turns]
+        talks = None if rollout.turns is None else [messages_of(turns) for turns in rollout.turns]
         texts = Texts(rollout.samples, rollout.texts, ids, rollout.offsets, self._state, talks, logs=True)
         outcomes = self._caller.call(texts)
         # 2. each function's rewards of responses [B], and of tokens [B,T]

@@ -15,7 +15,7 @@ from fgrl.kinds.functions import report_failures
 from fgrl.kinds.reader import expected
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.registry import Key, register
-from fgrl.types import DrawnResponse, Response, Sample, Samples, messages, read_jsonl, write_jsonl
+from fgrl.types import DrawnResponse, Response, Sample, Samples, messages_of, read_jsonl, write_jsonl
 
 conversing = lazy.load("fgrl.rollouts.conversing")
 rollouts = lazy.load("fgrl.rollouts")
@@ -116,7 +116,7 @@ def _record(drawn: DrawnResponse) -> Response:
     if not drawn.turns:
         return drawn.record
     about = {
-        "messages": [message.model_dump() for message in messages(drawn.turns)],
+        "messages": [message.model_dump() for message in messages_of(drawn.turns)],
         "rewards": [turn.reward for turn in drawn.turns],
         "terminated": drawn.terminated,
     }

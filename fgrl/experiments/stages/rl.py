@@ -247,12 +247,6 @@ class RLStage(TrainingStage):
                 f"rollout.environment: {name_of(environment)[1]} is not reproducible: after a kill unfinished conversations are begun "
                 "again and may go otherwise, so weights are not those of an undisturbed run"
             )
-        talks = self.rollout.environment
-        if talks is not None and not talks.reproducible:
-            warnings.append(
-                f"rollout.environment: {name_of(talks)[1]} answers differently to the same seed and texts: a run that is killed "
-                "begins the conversations again that were not over, and does not end with the same bytes"
-            )
         if not self.reward.on_tokens() or self.algorithm.reads_token_rewards or self.algorithm.reads():
             return warnings
         using = ", ".join(name for name, cls in _algorithms() if cls.reads_token_rewards or cls.columns_read)

@@ -334,7 +334,7 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
         elsewhere = next((other for other in kinds() if other != kind and name in names(other)), None)
         note = f'; "{name}" is {explaining.a(elsewhere)}' if elsewhere else ""
         hint = _choices(None if elsewhere else name, kind, slot)
-        if own := unnamed(slot, name):
+        if not elsewhere and (own := unnamed(slot, name)):
             hint = f'is it {own}? then write @register("{name}") above it  {hint}'
         elif name.partition(":")[0].endswith(".py") and "function" in names(kind):
             hint = f'write {{name: function, path: "{name}"}}  {hint}'

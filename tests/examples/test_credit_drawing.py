@@ -203,7 +203,7 @@ def test_kept_rollouts_have_what_the_loss_weighs_tokens_with(
 
     def loss(self: Any, model: Any, batch: Any) -> Any:
         credit = batch.columns["advantage"]
-        counted = batch.columns.get("trained", batch.mask)
+        counted = batch.drawn & batch.columns.get("trained", batch.mask)
         for row, length in enumerate(batch.mask.sum(dim=1).tolist()):
             numbers = zip(credit[row, :length].tolist(), counted[row, :length].tolist(), strict=True)
             trained[tuple(batch.response_ids[row, :length].tolist())] = [n if there else None for n, there in numbers]

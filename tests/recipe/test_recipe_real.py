@@ -26,6 +26,7 @@ COMPONENTS = [(kind, name) for kind in registry.kinds() for name in registry.nam
 ONE_OF = {
     "elo_by_rule": "set either `rule` or `reward`",
     "function": "name one function under `path`",
+    "functions": "name functions under `tools`",
     "human": "needs either `path`",
 }
 """Components that need one of several fields, none of which is required by itself."""
@@ -76,7 +77,7 @@ def test_the_schema_takes_every_shipped_recipe(file: Path, rules: dict[str, Any]
 
 
 def test_there_are_recipes() -> None:
-    assert len(RECIPES) == 44
+    assert len(RECIPES) == 45
 
 
 @pytest.mark.parametrize(

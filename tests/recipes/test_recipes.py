@@ -148,7 +148,7 @@ OWN = [
     "small/text2grad_qa_centered", "small/text2grad_qa_min_length", "small/text2grad_code_centered",
 ]  # fmt: skip
 """Rows of small recipes alone."""
-WITHOUT_PAPER = {"small/function_rewards", "small/hacked", "small/length", "small/word_segments"}
+WITHOUT_PAPER = {"small/agent", "small/function_rewards", "small/hacked", "small/length", "small/word_segments"}
 """Small recipes that show a feature, and no paper's row. That they and their rows load is checked with the inherited rows."""
 
 WITH_VLLM = ("vllm", "vllm_uncorrected", "vllm_ahead")

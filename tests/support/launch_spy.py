@@ -19,7 +19,7 @@ training_step = TrainingModule.training_step
 
 
 def spied_step(self: Any, batch: Any, index: int) -> Any:
-    if not distributed.is_initialized():  # the process of the tests has read the recipe, too
+    if "SPY" not in os.environ:  # the process of the tests has read the recipe, too
         return training_step(self, batch, index)
     seen = {"world": distributed.get_world_size(), "rows": len(batch.mask), "listening": listening()}
     file = Path(os.environ["SPY"]) / f"rank-{distributed.get_rank()}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 
 from fgrl.base import lazy
@@ -21,6 +22,11 @@ def of_round(seed: int, number: int) -> int:
 def of_turn(seed: int, number: int) -> int:
     """Return the seed of a turn of a conversation; the first turn (0) draws from the run's own seed."""
     return seed + STRIDE * number
+
+
+def of_name(name: str, size: int = 8) -> int:
+    """Return the number of a random stream that has a name, of `size` bytes."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=size).digest(), "big")
 
 
 def of_evaluation(seed: int) -> int:

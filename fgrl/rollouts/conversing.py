@@ -6,13 +6,13 @@ its number, so neither the order nor the speed of the environment changes a resp
 
 from __future__ import annotations
 
-import hashlib
 import math
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fgrl.base import seeds
 from fgrl.base.errors import DataError
 from fgrl.kinds import Drawer, Drawing, DrawRequest, Environment, Episode
 from fgrl.kinds.environment import FAILURES
@@ -246,16 +246,12 @@ def seed_of(request: DrawRequest) -> int:
     """Return the seed of a conversation: the one that its sample names (`meta: {seed: ...}`), else one for its group."""
     assert request.sample is not None
     given = request.sample.meta.get("seed")
-    return given if isinstance(given, int) else _hashed(f"environment\0{request.seed}\0{request.group}", 4) >> 1
+    return given if isinstance(given, int) else seeds.of_name(f"environment\0{request.seed}\0{request.group}", 4) >> 1
 
 
 def stream_of(row: int, turn: int) -> int:
     """Return the number of the random stream of a turn."""
-    return row if turn == 0 else _hashed(f"turn\0{row}\0{turn}", 8)
-
-
-def _hashed(name: str, size: int) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=size).digest(), "big")
+    return row if turn == 0 else seeds.of_name(f"turn\0{row}\0{turn}")
 
 
 def _said(problem: BaseException) -> str:

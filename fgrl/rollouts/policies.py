@@ -14,14 +14,13 @@ Left out: gradients with respect to the policy's weights (the loss has them), an
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from fgrl.base import lazy
+from fgrl.base import lazy, seeds
 from fgrl.base.errors import DataError, PolicyNotLent
 from fgrl.kinds import DrawRequest
 from fgrl.kinds.specs import Sampling
@@ -361,4 +360,4 @@ class Policy:
 
     def _stream(self, row: int, position: int, k: int, stream: str) -> int:
         name = f"{stream}\0{int(self._rollout.filled('row')[row])}\0{position}\0{k}"
-        return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+        return seeds.of_name(name)

@@ -35,9 +35,6 @@ class Steps:
         """A mark of the call, when it has to be done, and its limit in seconds."""
         self._grace = GRACE
 
-    def __len__(self) -> int:
-        return len(self._under_way)
-
     def call(self, number: int, limit: float, function: Callable[..., Any], *arguments: Any) -> None:
         """Begin a call. limit: seconds."""
         mark = object()

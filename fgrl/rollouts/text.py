@@ -133,18 +133,25 @@ def decode(tokenizer: Any, ids: Ids) -> str:
 def thoughts(tokenizer: Any, response: Sequence[int]) -> str:
     """Return what a response (token ids) thinks before it answers."""
     whole, ends = DrawnResponse(list(response), "length"), [0]
+    if not _marks(tokenizer, whole):
+        return ""
     text = decode(tokenizer, response)
     for part in _answer(tokenizer, whole, text):
         ends += part
     return "".join(text[a:b] for a, b in zip(ends[::2], [*ends[1::2], len(text)], strict=True))
 
 
+def _marks(tokenizer: Any, ids: Ids) -> Sequence[str]:
+    """Return the marks between which a response thinks; empty where nothing is looked for."""
+    return getattr(tokenizer, "init_kwargs", {}).get(THINKING) or () if isinstance(ids, DrawnResponse) else ()
+
+
 def _answer(tokenizer: Any, ids: Ids, text: str) -> list[tuple[int, int]]:
     """Return where a text answers, which is not between the marks of thoughts. A mark that ends a thought that did not
     begin (the template has begun it) ends what stands before it.
     """
-    marks = getattr(tokenizer, "init_kwargs", {}).get(THINKING)
-    if not marks or not isinstance(ids, DrawnResponse):
+    marks = _marks(tokenizer, ids)
+    if not marks:
         return [(0, len(text))]
     begin, end = map(re.escape, marks)
     thought = re.compile(rf"(?:\A(?:(?!{begin}).)*?|{begin}.*?){end}\s*|{begin}.*", re.DOTALL)
@@ -182,10 +189,9 @@ def offsets(tokenizer: Any, response: Ids) -> list[tuple[int, int]]:
     """
     ids = ids_of(response)
     covered = _offsets_by_bytes(tokenizer, ids) or _offsets_by_prefix(tokenizer, ids)
-    text = decode(tokenizer, ids)
-    parts = _answer(tokenizer, response, text)
-    if parts == [(0, len(text))]:
+    if not _marks(tokenizer, response):
         return covered
+    parts = _answer(tokenizer, response, decode(tokenizer, ids))
 
     def answered(place: int) -> int:
         return sum(min(place, b) - a for a, b in parts if a < place)

@@ -49,7 +49,17 @@ SHAPES: dict[str, Any] = {
     "chains": lambda i: {
         "prompt": f"What is {i}?", "answer": f"It is {i}. Well, well.", "marks": [[0, 2, 1], {"text": "Well, well.", "label": -1}],
     },
+    "agent": lambda i: {"question": f"What is {i} times {i}?", "answer": f"{i * i}"},
 }  # fmt: skip
+TOOLS = '''
+def calculate(expression: str) -> str:
+    """Calculate with whole numbers.
+
+    Args:
+        expression: For example 12 * 7.
+    """
+    return expression
+'''
 SEVERAL = {
     "segment_ppo": ["reward_model", "calibrate", "policy", "evaluate"],
     "rtt": ["drafts", "marks", "discriminator", "policy", "evaluate"],
@@ -90,6 +100,9 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, steady_mode
     write_rows(tmp_path / "rows.jsonl", [SHAPES[kind](i) for i in range(ROWS)])
     recipe = tmp_path / "recipe.yaml"
     words = ["init", kind, "--data", str(tmp_path / "rows.jsonl"), "--model", str(steady_model_dir), "-o", str(recipe)]
+    if kind == "agent":
+        (tmp_path / "tools.py").write_text(TOOLS)
+        words += ["--tools", f"{tmp_path / 'tools.py'}:calculate"]
     written = CliRunner().invoke(cli.app, [*words, "--max-new-tokens", "24"])
     assert written.exit_code == 0, written.output
     text = recipe.read_text()
@@ -111,7 +124,10 @@ def test_a_recipe_of_each_kind_runs_as_it_is_written(tmp_path: Path, steady_mode
         metrics = next((tmp_path / "runs" / "stages").glob("evaluate-*")) / "out" / "metrics.json"
         measured = json.loads(metrics.read_text())["metrics"]
         assert {"length", "repetition", "kl"} <= measured.keys()
-        assert {"start", "trained"} <= measured["perplexity"].keys(), "under the model to start from"
+        if kind == "agent":
+            assert {"start", "trained"} <= measured["environment"].keys(), "turns, tools that failed, limits"
+        else:
+            assert {"start", "trained"} <= measured["perplexity"].keys(), "under the model to start from"
     if kind in ("ppo", "grpo"):
         assert (tmp_path / "rewards.py").is_file()
         assert measured["token_reward"]["trained"]["reward"]["mean"] > 0, "the reward is measured on held-out prompts"

@@ -46,7 +46,7 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m pytest tests/docs -m docs
 
 # measurements that take hours: part of the evidence
-SLOW := benchmarks/starters.py benchmarks/strategies.py
+SLOW := benchmarks/resume_kills.py benchmarks/starters.py benchmarks/strategies.py
 
 bench: $(VENV)/.dev
 	$(BIN)/fgrl run recipes/quickstart.yaml --quiet  # quickstart_curve.py draws it

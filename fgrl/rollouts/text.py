@@ -92,9 +92,8 @@ def rendered(tokenizer: Any, turns: Sequence[Message], tools: Tools = (), *, tok
 
 
 CALLING = (
-    "You may call these tools. To call one, write a line of JSON between tags, and nothing after it: "
-    '<tool_call>{"name": "NAME", "arguments": {"PARAMETER": VALUE}}</tool_call>. The answer of the tool follows. '
-    "When you need no more tools, answer without a call."
+    'To call a tool, write <tool_call>{"name": "NAME", "arguments": {"PARAMETER": VALUE}}</tool_call> and nothing after it. '
+    "The answer of the tool follows. When you need no tool, answer without a call. The tools:"
 )
 
 
@@ -105,9 +104,28 @@ def describes_tools(tokenizer: Any, turns: Sequence[Message], tools: Tools) -> b
 
 def with_tools(turns: Sequence[Message], tools: Tools) -> list[Message]:
     """Return a conversation whose system turn describes tools."""
-    described = "\n".join([CALLING, *(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)])
+    described = "\n".join([CALLING, *(_signature(tool.get("function", tool)) for tool in tools)])
     system, rest = ([turns[0].content], turns[1:]) if turns and turns[0].role == "system" else ([], turns)
     return [Message(role="system", content="\n\n".join([*system, described])), *rest]
+
+
+def _signature(tool: Mapping[str, Any]) -> str:
+    """Return a tool in few tokens: `name(word: string, most?: integer): what it does. word: what that is.` A type that
+    has parts is written as its JSON schema.
+    """
+    schema = tool.get("parameters") or {}
+    parameters = {name: dict(about) for name, about in schema.get("properties", {}).items()}
+    said = [
+        tool.get("description", ""),
+        *(f"{name}: {p.pop('description')}" for name, p in parameters.items() if "description" in p),
+    ]
+    needed = schema.get("required", ())
+    types = [f"{name}{'' if name in needed else '?'}: {_type(about)}" for name, about in parameters.items()]
+    return f"{tool['name']}({', '.join(types)}): {' '.join(filter(None, said))}"
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    return str(schema["type"]) if list(schema) == ["type"] else json.dumps(schema, ensure_ascii=False)
 
 
 def encode_response(tokenizer: Any, text: str, end_id: int) -> list[int]:

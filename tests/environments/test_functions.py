@@ -89,7 +89,7 @@ def test_tools_are_described_to_the_policy(model: Any) -> None:
     rollouts.draw(
         model, drawer, [QUESTION], Sampling(max_new_tokens=50, max_prompt_tokens=2000), 1, seed=0, converses=True
     )
-    assert '"name": "guess"' in script.prompts[0].replace("&quot;", '"')
+    assert "guess(letter: string): Guess a letter of the word. letter: One letter." in script.prompts[0]
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import CHAT_TEMPLATE
 from training_helpers import tiny
+from transformers.utils import get_json_schema
 
 from fgrl import rollouts
 from fgrl.components.engines.hf import HF
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.models.pretrained import tokenizer_of
-from fgrl.rollouts.text import CALLING, thoughts
+from fgrl.rollouts.text import CALLING, thoughts, with_tools
 from fgrl.types import DrawnResponse, Message, Prompt
 
 TOOL = {
@@ -69,8 +69,27 @@ def test_a_template_that_ignores_tools_is_noticed(tiny_model_dir: Path, system: 
     assert first.role == "system"
     assert first.content.count("Be brief.") == len(system)
     assert CALLING in first.content
-    assert json.dumps(TOOL["function"]) in first.content
+    assert first.content.endswith("\nlookup(): Look a word up.")
     assert [turn.role for turn in prompt.turns] == ["system", "user"]
+
+
+def found(word: str, most: int = 3, kinds: list[str] | None = None) -> str:
+    """Look a word up.
+
+    Args:
+        word: The word.
+        most: Upper bound on meanings.
+        kinds: Nouns, verbs.
+    """
+    return word
+
+
+def test_a_described_tool_has_its_parameters_their_types_and_what_they_are() -> None:
+    (system, _user) = with_tools([Message(role="user", content="What is a lamp?")], [get_json_schema(found)])
+    assert system.content.splitlines()[-1] == (
+        'found(word: string, most?: integer, kinds?: {"type": "array", "items": {"type": "string"}, "nullable": true}): '
+        "Look a word up. word: The word. most: Upper bound on meanings. kinds: Nouns, verbs."
+    )
 
 
 CASES = {

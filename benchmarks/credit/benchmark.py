@@ -29,19 +29,26 @@ import torch
 import yaml
 from credit_quality import quality_of
 from credit_tasks import KINDS, task
+from turn_games import GAMES
+from turn_quality import quality_of_turns
 
 import fgrl
 from fgrl.base.errors import FgrlError
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-NUMBERS = {"quality.right": "right", "quality.solved": "solved", "kl.sum": "kl"}
+NUMBERS = {
+    "quality.right": "right", "quality.solved": "solved", "kl.sum": "kl", "environment.info success": "right",
+    "environment.return": "return", "environment.turns": "turns",
+}  # fmt: skip
+"""What a line has of an evaluation. Of conversations `right` is the share that succeeded."""
+METHODS = ("methods.yaml", "turn_methods.yaml")
 PARTS, FILLERS = 8, 2
 EACH_TASK = "each_task"
 """Value of `tuned` in plan.yaml: the settings of one task."""
 ANSWERS = 64
 """Drawn in an iteration."""
-SECONDS = {"task.yaml": 15.0, "smollm2.yaml": 240.0}
+SECONDS = {"task.yaml": 15.0, "smollm2.yaml": 240.0, "turns.yaml": 15.0}
 """Of one core for a run, where no line tells."""
 
 
@@ -97,16 +104,23 @@ def points(phase: str, named: Sequence[str] = ()) -> list[Point]:
 
     named: methods that run although the phase does not list them.
     """
-    plan, methods = read("plan.yaml")[phase], read("methods.yaml")
+    plan = read("plan.yaml")[phase]
+    methods = methods_of(plan)
     own = [name for name, method in methods.items() if "as" not in method]
-    names = own if plan["methods"] == "all" else list(dict.fromkeys([*plan["methods"], *named]))
+    names = (
+        own
+        if plan["methods"] == "all"
+        else list(dict.fromkeys([*plan["methods"], *(name for name in named if name in methods)]))
+    )
     settings = {name: settings_on(plan, name) for name in plan["tasks"]}
     found = []
     for seed in seeds_of(str(plan["seeds"])):
         for name, chosen in settings.items():
             for method in names:
+                if name not in methods[method].get("tasks", plan["tasks"]):
+                    continue
                 if "rates" in plan:
-                    each = trials(methods[method], plan["rates"])
+                    each = trials(methods[method], plan["rates"], knobs=plan.get("knobs", True))
                 elif "each" in plan:
                     each = [{**chosen.get(method, {}), **settings_of(worse)} for worse in read(plan["each"])]
                 elif plan.get("tuned") == EACH_TASK:
@@ -129,10 +143,17 @@ def mistakes_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key.rsplit(".", 1)[1]: value for key, value in settings.items() if key.startswith("stages.policy.")}
 
 
-def trials(method: Mapping[str, Any], rates: Sequence[float]) -> list[dict[str, Any]]:
+def methods_of(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the methods among which those of a phase are."""
+    return dict(read(plan.get("methods_of", METHODS[0])))
+
+
+def trials(method: Mapping[str, Any], rates: Sequence[float], *, knobs: bool = True) -> list[dict[str, Any]]:
     """Return the settings that are tried: as many for each method; none for one that has the settings of another (`as`)."""
     if "as" in method:
         return []
+    if not knobs:
+        return [{"vars.lr": rate} for rate in method.get("rates", rates)]
     ((knob, values),) = method.get("knob", {"vars.kl": [0.02, 0.005]}).items()
     return [{"vars.lr": rate, knob: value} for rate in method.get("rates", rates) for value in values]
 
@@ -142,16 +163,21 @@ def settings_on(plan: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]
     if plan.get("tuned") == EACH_TASK:
         shared = tuned()
         return {method: settings for method, settings in tuned(name).items() if settings != shared[method]}
-    return tuned() if plan.get("tuned") else {}
+    return tuned(phase=tuning(plan)) if plan.get("tuned") else {}
 
 
-def tuned(name: str = "") -> dict[str, dict[str, Any]]:
-    """Return the settings with the most right words in phase `tune`, by method; those without a line are left out.
+def tuning(plan: Mapping[str, Any]) -> str:
+    """Return the phase that chose the settings of a phase."""
+    return plan["tuned"] if plan["tuned"] in read("plan.yaml") else "tune"
+
+
+def tuned(name: str = "", phase: str = "tune") -> dict[str, dict[str, Any]]:
+    """Return the settings with the most right words in a phase of tuning, by method; those without a line are left out.
 
     name: the task whose lines count, instead of all.
     """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for line in lines("tune"):
+    for line in lines(phase):
         if not name or line["task"] == name:
             found[line["method"]][json.dumps(line["settings"])].append(line["policy.right"])
     most = {method: max(len(values) for values in settings.values()) for method, settings in found.items()}
@@ -170,16 +196,17 @@ def file_of(plan: Mapping[str, Any]) -> str:
 
 def recipe_of(point: Point, plan: Mapping[str, Any]) -> str:
     """Return the recipe of a run: a file, or a row of it."""
-    method = read("methods.yaml")[point.method]
+    method = methods_of(plan)[point.method]
     row = f"::{method['row']}" if "row" in method else ""
     return f"{HERE / file_of(plan)}{row}"
 
 
 def overrides(point: Point, plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a run changes in its recipe, but for the model that it starts from."""
-    method = read("methods.yaml")[point.method]
+    method = methods_of(plan)[point.method]
     given = {"vars.split": plan["split"], "vars.task": point.task}
-    given |= {"vars.words": task(point.task, PARTS, FILLERS).length}
+    if point.task in KINDS:
+        given |= {"vars.words": task(point.task, PARTS, FILLERS).length}
     return given | method.get("overrides", {}) | method.get("by_task", {}).get(point.task, {}) | dict(point.settings)
 
 
@@ -230,7 +257,8 @@ def without_line(phase: str, every: Sequence[Point]) -> list[Point]:
 
 def check(options: argparse.Namespace) -> None:
     """Raise SystemExit where an option names something unknown."""
-    for option, known in {"phase": read("plan.yaml"), "methods": read("methods.yaml"), "tasks": KINDS}.items():
+    methods = {name: each for file in METHODS for name, each in read(file).items()}
+    for option, known in {"phase": read("plan.yaml"), "methods": methods, "tasks": KINDS | GAMES}.items():
         given = getattr(options, option)
         if unknown := sorted(set(given.split(",")) - set(known)) if given else []:
             raise SystemExit(f"--{option}: {', '.join(unknown)} is none of {', '.join(known)}")
@@ -249,7 +277,7 @@ def untuned(plan: Mapping[str, Any], every: Sequence[Point]) -> list[str]:
     """Return the methods that should run with tuned settings, and for which no tuning has run."""
     if not plan.get("tuned"):
         return []
-    known, methods = tuned(), read("methods.yaml")
+    known, methods = tuned(phase=tuning(plan)), methods_of(plan)
     return [
         name for name in dict.fromkeys(point.method for point in every) if methods[name].get("as", name) not in known
     ]
@@ -266,7 +294,6 @@ def wanted(point: Point, options: argparse.Namespace) -> bool:
 
 def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     """Run one point of a phase and return its line."""
-    kind = task(point.task, PARTS, FILLERS)
     given = {**overrides(point, plan), "vars.start": start(plan.get("start", "start.yaml"), runs)}
     begin = time.process_time()
     finished = fgrl.run(recipe_of(point, plan), given, seed=point.seed, runs=runs, progress=False, page=False)
@@ -277,7 +304,8 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     }
     policy = finished.stage("policy")
     log = [row.dropna().to_dict() for _, row in policy.log().iterrows()]
-    credit = quality_of(policy.product / "rollouts.jsonl", kind)
+    stored = policy.product / "rollouts.jsonl"
+    credit = quality_of_turns(stored) if point.task in GAMES else quality_of(stored, task(point.task, PARTS, FILLERS))
     return {
         "key": point.key, "method": point.method, "task": point.task, "seed": point.seed, "settings": dict(point.settings),
         **{key: round(value, 5) for key, value in {**numbers, **curve(log), **chosen_change(log), **iterations(log), **credit}.items()},

@@ -1,0 +1,55 @@
+"""The games of the credit benchmark as an environment: what a turn earns, and what it is worth."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from credit_language import HERE
+from turn_games import COST, GAMES, SAME, Game, game
+
+from fgrl import DataError, Environment, Episode, File, register
+
+GameName = Literal["lookup", "halves", "doors"]
+assert set(GameName.__args__) == set(GAMES)
+
+
+class Playing(Episode):
+    """A game that goes on. `info` of a turn:
+
+    credit: what the turn earned, and what it changed of the value of the state; with the first turn the value of the state
+    before it, so that all turns together have what the conversation earned. worth: 1 if the move promised more than the player's moves do on
+    average, -1 if less. useless: whether it never changes anything. score: how far the state has come. success: of the last turn, whether the
+    game was won.
+    """
+
+    def __init__(self, of: Game) -> None:
+        self.game, self.state, self.left = of, of.first, of.turns
+
+    def step(self, text):
+        move, each = " ".join(text.split()), self.game
+        before = each.value(self.state, self.left)
+        promised = each.expected(self.state, self.left, move) - before
+        then = each.happens(self.state, move)
+        reward = then.success - COST
+        credit = reward + each.value(then.state, self.left - 1) - before * (self.left < each.turns)
+        score = float(then.success) if then.state is None else each.score(then.state)
+        self.state, self.left = then.state, self.left - 1
+        over = self.state is None or not self.left
+        worth = (promised > SAME) - (promised < -SAME)
+        info = {"credit": credit, "worth": worth, "useless": each.useless(move), "score": score}
+        return then.said, reward, over, False, info | ({"success": float(then.success)} if over else {})
+
+
+@register("turn_game")
+class TurnGame(Environment):
+    """A game of the credit benchmark, the one of the sample."""
+
+    task: GameName
+    """The game."""
+    games: Annotated[str, File] = str(HERE / "turn_games.py")
+    """The file that defines the games."""
+
+    def begin(self, sample, seed):
+        if "game" not in sample.meta:
+            raise DataError(f"sample {sample.id} names no game: read it with `turn_prompts`")
+        return Playing(game(self.task, sample.meta["game"]))

@@ -163,7 +163,7 @@ def settings_on(plan: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]
     if plan.get("tuned") == EACH_TASK:
         shared = tuned()
         return {method: settings for method, settings in tuned(name).items() if settings != shared[method]}
-    return tuned(phase=tuning(plan)) if plan.get("tuned") else {}
+    return tuned(name if plan.get("of_task") else "", tuning(plan)) if plan.get("tuned") else {}
 
 
 def tuning(plan: Mapping[str, Any]) -> str:

@@ -166,8 +166,8 @@ class LookUp(Game):
 class Halves(Game):
     """A number to find. `guess M` asks whether it is above M; `answer M` commits."""
 
-    name, turns, accuracy = "halves", 6, 0.6
-    size = 8
+    name, turns, accuracy = "halves", 5, 0.5
+    size = 4
     """Numbers that it may be."""
 
     def __init__(self, number: int) -> None:
@@ -229,7 +229,7 @@ def _hidden() -> list[tuple[int, int]]:
 class Doors(Game):
     """Two doors, one behind the other, and keys of which one hand holds one. `ring` does nothing."""
 
-    name, turns, accuracy, first = "doors", 6, 0.6, (0, None)
+    name, turns, accuracy, first = "doors", 6, 0.5, (0, None)
 
     def __init__(self, number: int) -> None:
         draw = random.Random(f"doors {number}")

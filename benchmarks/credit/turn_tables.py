@@ -75,16 +75,21 @@ def headline() -> None:
 
 
 def tuned() -> None:
-    """Print the share of successes with each learning rate, mean over the games, in bold for the one that was chosen."""
-    values: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Print the share of successes with each learning rate, in bold for the one that was chosen."""
+    values: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
     for line in benchmark.lines(TUNING):
-        values[line["method"]][line["settings"]["vars.lr"]].append(line[PRIMARY])
-    rates, chosen = benchmark.read("plan.yaml")[TUNING]["rates"], benchmark.tuned(phase=TUNING)
-    print(f"| method | {' | '.join(f'{rate:g}' for rate in rates)} |\n|{'---|' * (1 + len(rates))}")
-    for method, each in values.items():
-        shares = {rate: f"{statistics.mean(each[rate]):.3f}" if rate in each else "" for rate in rates}
-        shares[chosen[method]["vars.lr"]] = f"**{shares[chosen[method]['vars.lr']]}**"
-        print(f"| `{method}` | {' | '.join(shares.values())} |")
+        values[line["method"], line["task"]][line["settings"]["vars.lr"]] = line[PRIMARY]
+    plan = benchmark.read("plan.yaml")[TUNING]
+    chosen = {name: benchmark.tuned(name, TUNING) for name in plan["tasks"]}
+    columns = [(name, rate) for name in plan["tasks"] for rate in plan["rates"]]
+    print(f"| method | {' | '.join(f'`{name}` {rate:g}' for name, rate in columns)} |\n|{'---|' * (1 + len(columns))}")
+    for method in dict.fromkeys(method for method, _name in values):
+        row = []
+        for name, rate in columns:
+            value = values[method, name].get(rate)
+            best = method in chosen[name] and chosen[name][method]["vars.lr"] == rate
+            row.append("" if value is None else f"**{value:.3f}**" if best else f"{value:.3f}")
+        print(f"| `{method}` | {' | '.join(row)} |")
 
 
 def main() -> None:

@@ -797,7 +797,9 @@ def test_a_word_of_several_tokens_shares_its_value() -> None:
 def test_no_run_of_the_plan_lacks_its_committed_line() -> None:
     """A line is found by method, task, seed and settings, so it stays valid when the keys of stages change."""
     benchmark = importlib.import_module("benchmark")
-    for phase in benchmark.read("plan.yaml"):
+    for phase, plan in benchmark.read("plan.yaml").items():
+        if plan.get("unfinished"):
+            continue
         methods = sorted({line["method"] for line in benchmark.lines(phase)})
         every = benchmark.points(phase, methods)
         assert every

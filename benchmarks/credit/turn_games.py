@@ -26,7 +26,7 @@ FACTS = {
     "colour": ["red", "blue", "green", "pink", "gold", "grey"],
     "food": ["rice", "soup", "cake", "fish", "corn", "plum"],
 }
-NUMBERS = [str(number) for number in range(1, 31)]
+NUMBERS = [str(number) for number in range(1, 14)]
 WORDS = [
     "note", "ask", "friend", "look", "answer", "colour", "food", "number", "guess", "higher", "lower", "door", "key", "take", "open", "ring",
     "taken", "opened", "locked", "nothing", "what",
@@ -166,7 +166,7 @@ class LookUp(Game):
 class Halves(Game):
     """A number to find. `guess M` asks whether it is above M; `answer M` commits."""
 
-    name, turns, accuracy = "halves", 5, 0.5
+    name, turns, accuracy = "halves", 5, 0.6
     size = 4
     """Numbers that it may be."""
 
@@ -229,7 +229,7 @@ def _hidden() -> list[tuple[int, int]]:
 class Doors(Game):
     """Two doors, one behind the other, and keys of which one hand holds one. `ring` does nothing."""
 
-    name, turns, accuracy, first = "doors", 6, 0.5, (0, None)
+    name, turns, accuracy, first = "doors", 6, 0.55, (0, None)
 
     def __init__(self, number: int) -> None:
         draw = random.Random(f"doors {number}")

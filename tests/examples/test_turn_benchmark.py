@@ -102,7 +102,7 @@ def test_no_game_of_halves_is_in_two_splits_and_conversations_fit() -> None:
         split: {(game.prompt, game.answer) for game in (module.game("halves", each) for each in module.numbers(split, 400))}
         for split in module.SPLITS
     }  # fmt: skip
-    assert sum(map(len, prompts.values())) == len(set.union(*prompts.values())) == 100
+    assert sum(map(len, prompts.values())) == len(set.union(*prompts.values())) == 40
     read = importlib.import_module("benchmark").read
     room, start = (
         read("turns.yaml")["stages"]["policy"]["rollout"]["sampling"],

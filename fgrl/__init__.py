@@ -23,6 +23,7 @@ if _CHECKED:
     from fgrl.base.errors import DataError, FgrlError, Unavailable, UsageError
     from fgrl.experiments.pipeline.run import scratch_run
     from fgrl.feedback.chains import RuleRewriter
+    from fgrl.feedback.llm.asking import Question, answered
     from fgrl.feedback.rules.rule import Forbids, Requires, Rule, broken_at, kept_at
     from fgrl.kinds import *  # noqa: F403
     from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
@@ -46,6 +47,7 @@ _NAMES = {
     "measuring.comparison": "Comparison mean",
     "measuring.statistics": "Measured",
     "feedback.chains": "RuleRewriter",
+    "feedback.llm.asking": "Question answered",
     "kinds": (
         "ANSWER_NEEDS Accelerator Annotator Asker AtMost Auxiliary AuxiliarySettings Better ChainAttempt ChainCase "
         "Checked Client Correction CreditsTokens DrawRequest Drawer Drawing Early Elsewhere Encoded Engine Environment Episode Expected "

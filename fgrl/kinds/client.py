@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from fgrl.kinds.planning import Peek
 from fgrl.registry import Component, kind
 from fgrl.types import Completion, Request
+
+_ONE = threading.Lock()
+"""Of the threads that ask clients which are not `concurrent`."""
 
 
 @kind("client")
@@ -18,6 +23,8 @@ class Client(Component, ABC):
     collective: ClassVar[bool] = False
     """True if in a stage of several processes every rank calls `complete`, with the same requests. False:
     `fgrl.feedback.llm.asking.ask` calls it on rank 0 alone and hands the answers on."""
+    concurrent: ClassVar[bool] = False
+    """True if several threads may ask at the same time. False: `complete_alone` lets one after the other ask."""
 
     @abstractmethod
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
@@ -25,6 +32,15 @@ class Client(Component, ABC):
 
         Raises `OverBudget` when the recipe's limits on money or calls are reached; all answers until then are kept.
         """
+
+    def complete_alone(self, requests: Sequence[Request]) -> list[Completion]:
+        """Return what `complete` returns, asked by this process alone, whatever the other ranks do. Any thread may call it."""
+        with nullcontext() if self.concurrent else _ONE:
+            return self.completed_alone(requests)
+
+    def completed_alone(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer `complete_alone`. Override it where `complete` needs the other ranks."""
+        return self.complete(requests)
 
     def reject(self, request: Request, reason: str) -> None:
         """Take note that the answer to a request cannot be used: it was refused, cut off or unreadable."""

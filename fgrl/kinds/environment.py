@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from fgrl.registry import Component, kind
-from fgrl.types import Message, Sample
+from fgrl.base.errors import DataError
+from fgrl.kinds.asker import Asker
+from fgrl.kinds.planning import AtMost, ToDraw
+from fgrl.registry import kind, name_of
+from fgrl.types import Message, Request, Sample
 
 
 class Stepped(NamedTuple):
@@ -65,8 +69,8 @@ class Episode(ABC):
 
 
 @kind("environment")
-class Environment(Component, ABC):
-    """What a policy talks to, turn by turn."""
+class Environment(Asker, ABC):
+    """What a policy talks to, turn by turn. One that asks a model asks with `fgrl.feedback.llm.asking.answered`."""
 
     reproducible: ClassVar[bool] = True
     """True if a conversation is a function of its sample, its seed and the texts of the policy. Then a run that is killed
@@ -91,8 +95,28 @@ class Environment(Component, ABC):
     """Reward of a turn on which the environment raised an exception."""
 
     def one_at_a_time(self) -> bool:
-        """Return True if only one conversation may be answered at a time."""
-        return False
+        """Return True if only one conversation may be answered at a time. By default that is so where its client answers one
+        thread at a time.
+        """
+        client = self.asked_client()
+        return client is not None and not client.concurrent
+
+    def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
+        """Return the requests about prompts, each with the text of one turn, at most: every turn may cause them."""
+        return []
+
+    def asks_at_most(self, expected: ToDraw) -> list[AtMost]:
+        """Return a bound for whole conversations: each turn asks, and reads what was said and answered before it."""
+        most = expected.about_each(lambda sample, text: self.asks([(sample, text)]))
+        if not most:
+            raise DataError(f"the environment {name_of(self)[1]} has no `asks`, which says what a turn asks its model")
+        return [
+            replace(
+                each, calls=each.calls * self.max_turns,
+                missing_tokens=each.missing_tokens + self.max_turns * (each.request.max_tokens or self.max_observation_tokens),
+            )
+            for each in most
+        ]  # fmt: skip
 
     @abstractmethod
     def begin(self, sample: Sample, seed: int) -> Episode:

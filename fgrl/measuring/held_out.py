@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from fgrl.base.errors import DataError
 from fgrl.kinds import (
     ANSWER_NEEDS,
+    Asker,
     Engine,
     Environment,
     Metric,
@@ -104,6 +105,10 @@ class HeldOut(Settings):
         failures = [answer.lost for answer in answers if answer.lost is not None]
         if failures and self.environment is not None:
             report_failures(self.environment, failures, len(answers), f"conversations of {name}", say)
+
+    def askers(self) -> list[Asker]:
+        """Return what may ask a language model: the metrics and the environment."""
+        return [*self.metrics, *([] if self.environment is None else [self.environment])]
 
     def needs(self) -> frozenset[str]:
         """Return what the metrics read of an answer beyond its text."""

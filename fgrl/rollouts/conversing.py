@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fgrl.base import seeds
-from fgrl.base.errors import DataError
+from fgrl.base.errors import DataError, FgrlError
 from fgrl.kinds import Drawer, Drawing, DrawRequest, Environment, Episode
 from fgrl.kinds.environment import FAILURES
 from fgrl.rollouts.replies import reply_ids, shortened
@@ -156,6 +156,8 @@ class Conversations(Drawing):
     def _stepped(self, talk: Conversation, outcome: Any) -> DrawnResponse | None:
         """Add what the environment answered. Return the response if the environment has ended the conversation."""
         error = None
+        if isinstance(outcome, FgrlError):  # a budget that is spent, an endpoint that knows no such model
+            raise outcome
         if isinstance(outcome, Exception) and not isinstance(outcome, FAILURES):
             error = _said(outcome)
             outcome = f"Error: {outcome}", self.environment.error_reward, False, False, {}

@@ -110,21 +110,21 @@ class TrainingEvaluation(Settings):
         return any(held_out.reads_reference() for held_out in self.sets.values())
 
     def asks(self) -> bool:
-        """Return True if a metric asks a language model."""
-        return any(metric.asked_client() for held_out in self.sets.values() for metric in held_out.metrics)
+        """Return True if a metric or an environment asks a language model."""
+        return any(asker.asked_client() for held_out in self.sets.values() for asker in held_out.askers())
 
     def count(self, total: int) -> int:
         """How many evaluations a training of `total` iterations or steps has, at most."""
         return 1 + -(-total // self.every)
 
     def loads(self, total: int, peek: Peek) -> list[tuple[Client, estimating.Load]]:
-        """At most what the metrics ask in a training of `total` iterations or steps."""
+        """At most what metrics and environments ask in a training of `total` iterations or steps."""
         drawn = [str(number) for number in range(self.count(total))]
         return [
             (client, replace(load, fewer=True))
             for held_out in self.sets.values()
-            for metric in held_out.metrics
-            for client, load in estimating.at_most(metric, held_out.to_draw(drawn, held_out.sampling, peek), peek)
+            for asker in held_out.askers()
+            for client, load in estimating.at_most(asker, held_out.to_draw(drawn, held_out.sampling, peek), peek)
         ]
 
 

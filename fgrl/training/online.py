@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -31,6 +31,8 @@ from fgrl.training.token_rewards import TokenRewards
 from fgrl.training.trainer import OnlineSettings
 from fgrl.training.units import RolloutUnits
 from fgrl.types import Advantages, Batch, Numbers, Rewards, Rollout, Sample
+
+T = TypeVar("T")
 
 SHOWN = 80
 """Characters of a text in an error."""
@@ -186,12 +188,12 @@ class OnlineRounds(Rounds):
         share = split(range(len(prompts)), process.world)[process.rank]
         # 2. responses, with the log-probabilities, entropies and values that the algorithm and the reward need
         console.phase("drawing")
-        rollout = rollouts.collect(
+        rollout = in_all(lambda: rollouts.collect(
             self.model.actor, self.reference, [prompts[i] for i in share],
             self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
             seed=seeds.of_round(self.run.seed, number), first=again * len(prompts) + share[0], lent_policy=lent_policy,
             micro_batch_size=self.settings.micro_batch_size, converses=self.environment is not None,
-        )  # fmt: skip
+        ))  # fmt: skip
         rollout.columns = auxiliaries.columns(rollout, self.auxiliary, self.settings.micro_batch_size)
         if lent_policy is None:
             self._draw_ahead(number, process)
@@ -200,7 +202,7 @@ class OnlineRounds(Rounds):
         console.phase("scoring")
         progress = number / (self.count - 1) if self.count > 1 else 1.0
         note_step(self.reward, number * self.total_steps // self.count, self.total_steps, progress)
-        rewards = self._scored(rollout)
+        rewards = in_all(lambda: self._scored(rollout))
         spent["seconds/collect"] += collected - begin
         spent["seconds/score"] += time.perf_counter() - collected
         # 4. those of all processes
@@ -248,25 +250,9 @@ class OnlineRounds(Rounds):
             self.draws.begin(number + 1, asked)
 
     def _scored(self, rollout: Rollout) -> Rewards:
-        """Return the rewards of this process's responses. An error that a person can act on, the user's own code's
-        among them, is raised by all processes at once.
-        """
-        rewards: Rewards | None = None
-        failure: FgrlError | None = None
-        try:
-            rewards = scored(self.reward, rollout)
-            check_columns(self.reward, rewards, self.algorithm)
-        except Exception as error:
-            failure = as_user_error(error)
-            if failure is None and isinstance(error, FgrlError) and error.exit_code != FAILED:
-                failure = error
-            if failure is None:
-                raise
-        failures = together.everybody([failure])
-        first = next((problem for problem in failures if problem is not None), None)
-        if first is not None:
-            raise first
-        assert rewards is not None
+        """Return the rewards of this process's responses."""
+        rewards = scored(self.reward, rollout)
+        check_columns(self.reward, rewards, self.algorithm)
         return rewards
 
     def _cut(self, number: int) -> float:
@@ -319,6 +305,27 @@ class OnlineRounds(Rounds):
         self.algorithm.load_state_dict(state["algorithm"])
         self.watch.load_state_dict(state["watch"])
         self.metrics = state["collected"]
+
+
+def in_all(work: Callable[[], T]) -> T:
+    """Return what `work` returns in this process. An error that a person can act on, the user's own code's among them, is
+    raised by all processes at once.
+    """
+    done: T | None = None
+    failure: FgrlError | None = None
+    try:
+        done = work()
+    except Exception as error:
+        failure = as_user_error(error)
+        if failure is None and isinstance(error, FgrlError) and error.exit_code != FAILED:
+            failure = error
+        if failure is None:
+            raise
+    failures = together.everybody([failure])
+    first = next((problem for problem in failures if problem is not None), None)
+    if first is not None:
+        raise first
+    return cast(T, done)
 
 
 def scored(reward: Reward, rollout: Rollout) -> Rewards:

@@ -326,7 +326,7 @@ def test_no_order_of_events_exceeds_a_limit_by_more_than_what_is_in_flight(
                     desk.charge(a_call(tokens), "answered", usage, 0.1)
         assert max_calls is None or account.calls <= max_calls
         assert budget is None or account.usd <= budget + width * 0.5
-        assert desk.flying == 0
+        assert desk.account.flying == 0
 
 
 def test_what_is_free_needs_no_budget(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fgrl.base import lazy
 from fgrl.base.errors import Unavailable
 from fgrl.base.sanitizing import Scrubber
 from fgrl.feedback.llm import tokens
-from fgrl.feedback.llm.cached import Cached
+from fgrl.feedback.llm.cached import OPENING, Cached
 from fgrl.feedback.llm.desk import Call, Desk
 from fgrl.feedback.llm.endpoint_settings import EndpointSettings
 from fgrl.feedback.llm.structured_output import Mode, Setting, response_format
@@ -40,6 +40,8 @@ class OpenAI(EndpointSettings, Cached):
     """Asks an OpenAI-compatible endpoint, many requests at a time. Answers are cached; the key comes from the
     environment.
     """
+
+    concurrent = True
 
     model: str = Field(min_length=1)
     """Name of the model at the endpoint."""
@@ -170,7 +172,8 @@ class OpenAI(EndpointSettings, Cached):
         )
 
     def put(self, calls: Sequence[Call], desk: Desk) -> None:
-        self._endpoint = self._endpoint or self.endpoint(self.base_url or OPENAI)
+        with OPENING:
+            self._endpoint = self._endpoint or self.endpoint(self.base_url or OPENAI)
         self._endpoint.ask(calls, desk)
 
     def _key(self) -> str | None:

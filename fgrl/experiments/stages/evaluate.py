@@ -14,7 +14,7 @@ from fgrl.base import lazy
 from fgrl.base.errors import DataError
 from fgrl.base.files import write_json
 from fgrl.experiments.stages import names
-from fgrl.kinds import Metric, Peek, Reader, Reward, Run, Stage, check_scorer
+from fgrl.kinds import Asker, Metric, Peek, Reader, Reward, Run, Stage, check_scorer
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.measuring import answer_files, comparison, given
 from fgrl.measuring.answer import Answer, read_answers, write_answers
@@ -148,8 +148,9 @@ class EvaluateStage(Stage, HeldOut):
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """Return the number of questions, in a plan: exact where all answers are given, else an upper bound."""
         drawn = list(self.models)
-        askers: list[tuple[Metric | Reward, list[str]]] = [(metric, self.names) for metric in self.metrics]
+        askers: list[tuple[Asker, list[str]]] = [(metric, self.names) for metric in self.metrics]
         askers += [(reward, drawn) for reward in self.rewards.values() if drawn]
+        askers += [] if self.environment is None else [(self.environment, drawn)]
         if not any(asker.asked_client() for asker, _models in askers):
             return {}
 

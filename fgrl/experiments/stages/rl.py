@@ -297,12 +297,13 @@ class RLStage(TrainingStage):
         return self.train.iterations
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
-        """At most how many questions the reward and the evaluations ask in the whole training, in a plan.
+        """At most how many questions the reward, the environment and the evaluations ask in the whole training, in a plan.
 
         Of a pass that is not finished the prompts with the most questions are counted, whichever come.
         """
-        client = self.reward.asked_client()
-        if client is None and not (self.evaluate and self.evaluate.asks()):
+        parts = [part for part in (self.reward, self.rollout.environment) if part is not None]
+        asking = [(part, client) for part in parts if (client := part.asked_client()) is not None]
+        if not asking and not (self.evaluate and self.evaluate.asks()):
             return {}
 
         def compute() -> dict[str, Any] | None:
@@ -314,14 +315,13 @@ class RLStage(TrainingStage):
                 raise DataError(f"an iteration takes {at_once} prompts, but there are {len(prompts)}")
             iterations = train.iterations or train.epochs * (per_pass // at_once)
             asked = self.evaluate.loads(iterations, peek) if self.evaluate else []
-            if client is not None:
-                bounds = [estimating.at_most(self.reward, self._to_draw(prompt), peek) for prompt in prompts]
+            for part, client in asking:
+                bounds = [estimating.at_most(part, self._to_draw(prompt), peek) for prompt in prompts]
                 if not all(bounds):
                     return None
                 loads = [load for ((_client, load),) in bounds]
-                asked.append(
-                    (client, estimating.of_passes(loads, iterations * at_once * self.rollout.draws_at_most, per_pass))
-                )
+                drawn = iterations * at_once * self.rollout.draws_at_most
+                asked.append((client, estimating.of_passes(loads, drawn, per_pass)))
             return estimating.bill(asked, bound=True)
 
         return estimating.section(compute)

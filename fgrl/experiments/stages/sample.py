@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fgrl.base import lazy
 from fgrl.experiments.stages import sizes
-from fgrl.kinds import Engine, Environment, Expected, Peek, Reader, Run, Stage, default_engine
+from fgrl.kinds import Engine, Environment, Expected, Peek, Reader, Run, Stage, ToDraw, default_engine
 from fgrl.kinds.functions import report_failures
 from fgrl.kinds.reader import expected
 from fgrl.kinds.specs import ModelSpec, Sampling
@@ -18,6 +18,7 @@ from fgrl.registry import Key, register
 from fgrl.types import DrawnResponse, Response, Sample, Samples, messages_of, read_jsonl, write_jsonl
 
 conversing = lazy.load("fgrl.rollouts.conversing")
+estimating = lazy.load("fgrl.feedback.llm.estimating")
 rollouts = lazy.load("fgrl.rollouts")
 previews = lazy.load("fgrl.experiments.stages.previews")
 
@@ -50,7 +51,21 @@ class SampleStage(Stage):
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
         drawing = sizes.drawing({"model": self.model}, self.sampling, self.engine, peek)
-        return drawing | sizes.conversations(self.environment, self.sampling)
+        return drawing | sizes.conversations(self.environment, self.sampling) | self._calls(peek)
+
+    def _calls(self, peek: Peek) -> dict[str, Any]:
+        """Return at most how many questions the environment asks, in a plan."""
+        environment = self.environment
+        if environment is None or environment.asked_client() is None:
+            return {}
+
+        def compute() -> dict[str, Any] | None:
+            self.prompts.setup(peek)
+            prompts = list(islice(self.prompts.read(), peek.limit))
+            expected = ToDraw(lambda: prompts, lambda: (len(prompts), 1), ["model"], self.per_prompt, self.sampling)
+            return estimating.bill(estimating.at_most(environment, expected, peek), bound=True)
+
+        return estimating.section(compute)
 
     def expects(self, peek: Peek) -> Expected | None:
         prompts = expected(self.prompts, peek)

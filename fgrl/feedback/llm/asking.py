@@ -75,8 +75,18 @@ class Asked(Generic[V]):
     """The answer's text had to be repaired (see `Parsed`)."""
 
 
-def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2) -> list[Asked[V]]:
-    """Return the outcome of each question, in order.
+def answered(client: Client, question: Question[V], tries: int = 2) -> V:
+    """Return the value of a question that the thread of an environment asks. Raises `ConnectionError` where it has none:
+    the conversation is then missing, and counted.
+    """
+    (asked,) = ask(client, [question], tries, alone=True)
+    if asked.failure is not None:
+        raise ConnectionError(f"the model that the environment asks: {asked.failure}: {asked.reason}")
+    return asked.value  # type: ignore[return-value]  # None is a value where `parse` gives it
+
+
+def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2, *, alone: bool = False) -> list[Asked[V]]:
+    """Return the outcome of each question, in order. alone: asked by this process, whatever the other ranks do.
 
     1. all open questions go to the client in one `complete` (in a stage of several processes every rank has to call `ask`,
        with the same questions; see `fgrl.feedback.llm.together`)
@@ -89,13 +99,15 @@ def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2) -> lis
     if tries < 1:
         raise ValueError(f"tries is {tries}: a question is asked at least once")
     requests = [question.request for question in questions]
-    together.same_requests(requests)
+    if not alone:
+        together.same_requests(requests)
     done: dict[int, Asked[V]] = {}
     for number in range(1, tries + 1):
         places = [place for place in range(len(questions)) if place not in done]
         if not places:
             break
-        answers = together.complete(client, [requests[place] for place in places])
+        open_ones = [requests[place] for place in places]
+        answers = client.complete_alone(open_ones) if alone else together.complete(client, open_ones)
         for place, answer in zip(places, answers, strict=True):
             outcome = _read(questions[place], answer, number)
             if outcome.failure in (None, "error") or _withheld(answer) or number == tries:

@@ -6,22 +6,26 @@
 3. the rest is sent (`put`); each answer is in the ledger and in the cache before anything else can fail
 4. a limit, a Ctrl-C or an error stops new calls; those in flight end and are stored; then it is raised
 
-Of several processes that train together rank 0 does all of this, and hands the answers on.
+Of several processes that train together rank 0 does all of this, and hands the answers on. What asks alone
+(`Client.complete_alone`) does all of it in its own process; each process then has an equal part of the limits.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
 from fgrl.base import lazy
+from fgrl.base.console import Ticking
 from fgrl.base.errors import OverBudget, Unavailable
 from fgrl.feedback.llm.desk import Call, Desk
 from fgrl.feedback.llm.ledger import FAILED, Account, Ledger
@@ -42,6 +46,8 @@ else:
 
 REASONS = 3
 """Reasons of failures that are reported; the rest is counted."""
+OPENING = threading.Lock()
+"""Of the threads that open or count something of a client."""
 
 
 class Cached(Client, ABC):
@@ -69,7 +75,9 @@ class Cached(Client, ABC):
     """
 
     _account: Account | None = PrivateAttr(None)
-    """On rank 0: other ranks neither read nor write answers and money."""
+    """On rank 0, and on others once they ask alone: else they neither read nor write answers and money."""
+    _before: tuple[int, float] = PrivateAttr((0, 0.0))
+    """Calls and USD of the account when it was opened."""
     _since_start: Counter[str] = PrivateAttr(default_factory=Counter)
     """`cached` answers and `failed` requests, on rank 0."""
     _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -113,11 +121,18 @@ class Cached(Client, ABC):
 
     def setup(self, run: Run) -> None:
         self.check_machine()
-        self._run = run
+        self._run, self._account = run, None
         if run.rank == 0:
-            name = " ".join(map(str, self.identity().values()))
-            self._account = run.shared("ledger", lambda: Ledger(run.dir)).account(name)
-            self._store()
+            self._open()
+
+    def _open(self) -> None:
+        """Open the books of this process, if they are not."""
+        with OPENING:
+            if self._account is None:
+                run, name = self._run, " ".join(map(str, self.identity().values()))
+                self._store()  # closed after the ledger, which waits for answers
+                account = run.shared("ledger", lambda: Ledger(run.dir, run.rank)).account(name)
+                self._account, self._before = account, (account.calls, account.usd)
 
     def _store(self) -> CompletionStore:
         """Return the answers that all clients share."""
@@ -206,17 +221,23 @@ class Cached(Client, ABC):
         answers, self._counts = together.lead(direct, self.answer_share)
         return answers
 
+    def completed_alone(self, requests: Sequence[Request]) -> list[Completion]:
+        self._check_setup()
+        self._open()
+        return self._completed(requests, alone=True)
+
     def share(self, work: list[Any]) -> list[Any]:
         """Results of work that is split over all ranks (`answer_share`), in order; to be called from `put`."""
         return (self._share or self.answer_share)(work)
 
-    def _completed(self, requests: Sequence[Request]) -> list[Completion]:
+    def _completed(self, requests: Sequence[Request], *, alone: bool = False) -> list[Completion]:
         calls = [self._call(request) for request in requests]
         distinct = {call.key: call for call in calls}
         known = self._store().get(list(distinct))
         missing = [call for call in distinct.values() if call.key not in known]
-        self._since_start["cached"] += len(known)
-        known |= self._asked(missing, cached=len(known)) if missing else {}
+        with OPENING:
+            self._since_start["cached"] += len(known)
+        known |= self._asked(missing, cached=len(known), alone=alone) if missing else {}
         paid: set[str] = set()
         answers: list[Completion] = []
         for call in calls:
@@ -225,26 +246,38 @@ class Cached(Client, ABC):
             paid.add(call.key)
         return answers
 
-    def _asked(self, missing: list[Call], *, cached: int) -> dict[str, Completion]:
-        """Outcomes of new calls, by key."""
-        run, account = self._run, self._account
+    def _limits(self, ranks: int) -> tuple[int | None, float | None]:
+        """Return `max_calls` and `budget_usd`; for one of several processes its part of what was left at its beginning."""
+        (calls, usd), most, budget = self._before, self.max_calls, self.budget_usd
+        if ranks == 1:
+            return most, budget
+        return (
+            None if most is None else calls + max(0, most - calls) // ranks,
+            None if budget is None else usd + max(0.0, budget - usd) / ranks,
+        )
+
+    def _asked(self, missing: list[Call], *, cached: int, alone: bool) -> dict[str, Completion]:
+        """Outcomes of new calls, by key. Nothing is shown of those of a thread."""
+        run, account, ranks = self._run, self._account, together.ranks() if alone else 1
         assert account is not None
-        with run.progress(f"asking {self.identity()['model']}", cached + len(missing), cached) as ticker:
-            limits = (self.tariff(), self.max_calls, self.budget_usd)
+        shown = run.progress(f"asking {self.identity()['model']}", cached + len(missing), cached) if not alone else None
+        with shown or nullcontext(Ticking("", 0, 0, lambda _ticker: None)) as ticker:
+            limits = (self.tariff(), *self._limits(ranks))
             desk = Desk(run, account, self._store(), *limits, missing, cached, ticker)
             try:
                 self.put(missing, desk)
             finally:
-                self._since_start["failed"] += desk.failed
+                with OPENING:
+                    self._since_start["failed"] += desk.failed
                 desk.tick()
-        if desk.failed:
+        if desk.failed and not alone:
             run.say(self._why(desk))
         if desk.problem is not None:
             raise desk.problem
         if desk.interrupted:
             raise KeyboardInterrupt
         if len(desk.outcomes) < len(missing):
-            raise OverBudget(self._over(desk))
+            raise OverBudget(self._over(desk, ranks))
         return desk.outcomes
 
     def _why(self, desk: Desk) -> str:
@@ -257,16 +290,17 @@ class Cached(Client, ABC):
             f"{'; '.join(reasons)} (each is in {desk.run.dir / FAILED})"
         )
 
-    def _over(self, desk: Desk) -> str:
-        account, left = desk.account, len(desk.calls) - len(desk.outcomes)
+    def _over(self, desk: Desk, ranks: int) -> str:
+        account, left, limit = desk.account, len(desk.calls) - len(desk.outcomes), desk.limit or "max_calls"
         money = "unknown cost" if desk.tariff is None else f"{account.usd:.6g} USD"
-        if desk.limit == "max_calls":
-            reached = f"{account.calls:,} of {self.max_calls:,} calls are made ({money})"
+        if limit == "max_calls":
+            reached = f"{account.calls + account.flying:,} of {desk.max_calls:,} calls are made ({money})"
         else:
-            reached = f"{account.usd:.6g} of {self.budget_usd:.6g} USD are spent in {account.calls:,} calls"
+            reached = f"{account.usd:.6g} of {desk.budget_usd:.6g} USD are spent in {account.calls:,} calls"
+        reached += f" by this one of {ranks} processes, which share {limit} evenly" if ranks > 1 else ""
         return (
             f"{reached}; {left:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} are still to ask. "
-            f"Every answer is kept: raise {desk.limit} of the client and run the same command, and only what is missing is asked"
+            f"Every answer is kept: raise {limit} of the client and run the same command, and only what is missing is asked"
         )
 
     def _call(self, request: Request) -> Call:

@@ -55,8 +55,6 @@ class Desk:
     problem: BaseException | None = None
     """The exception that ends the run; raised when the calls in flight have ended."""
     interrupted: bool = False
-    flying: int = 0
-    """Calls in flight."""
     _reported: int = 0
 
     @property
@@ -67,7 +65,7 @@ class Desk:
     @property
     def limit(self) -> Literal["max_calls", "budget_usd"] | None:
         """The limit that lets no call start now; one in flight that is refused makes room for another."""
-        if self.max_calls is not None and self.account.calls + self.flying >= self.max_calls:
+        if self.max_calls is not None and self.account.calls + self.account.flying >= self.max_calls:
             return "max_calls"
         if self.budget_usd is None or self.account.usd < self.budget_usd:
             return None
@@ -83,7 +81,7 @@ class Desk:
         """Return True if a call is to be made now; it is then in flight."""
         if self.closing:
             return False
-        self.flying += 1
+        self.account.flying += 1
         return True
 
     def most(self, call: Call) -> float | None:
@@ -94,23 +92,27 @@ class Desk:
 
     def refuse(self) -> None:
         """End a call that never reached the model: it costs nothing and is not counted."""
-        self.flying -= 1
+        self.account.flying -= 1
 
     def charge(self, call: Call, status: Literal["answered", "empty", "lost"], usage: Usage, seconds: float) -> None:
         """End a call that was charged, or may have been: record it in the ledger."""
         at_most = self.most(call) if usage.usd is None else None
         self.account.charge(call.key, status, usage, at_most=at_most, seconds=seconds)
-        self.flying -= 1
+        self.account.flying -= 1
 
     def answer(self, call: Call, completion: Completion, seconds: float) -> None:
         """End a call with its answer: record it in the ledger and in the cache, and keep it as an outcome. An answer
         without text has failed.
         """
-        self.charge(call, "answered" if completion.error is None else "empty", completion.usage, seconds)
-        if completion.error is not None:
-            self.fail(call, completion.error, completion.usage)
-        else:
-            self.outcomes[call.key] = self.store.put(call.key, call.question, completion)
+        self.account.flying += 1  # until the answer is stored: `Ledger.close` waits for it
+        try:
+            self.charge(call, "answered" if completion.error is None else "empty", completion.usage, seconds)
+            if completion.error is not None:
+                self.fail(call, completion.error, completion.usage)
+            else:
+                self.outcomes[call.key] = self.store.put(call.key, call.question, completion)
+        finally:
+            self.account.flying -= 1
 
     def fail(self, call: Call, reason: str, usage: Usage | None = None) -> None:
         """Record that a call has no answer for good. It is listed as failed and not cached, so that it is asked again

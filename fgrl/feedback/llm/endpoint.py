@@ -80,6 +80,7 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         self.mode: Mode = "schema" if self.structured == "auto" else self.structured
+        self.slots = asyncio.Semaphore(self.settings.concurrency)
         self.limits = RateLimits(self.settings.requests_per_minute, self.settings.tokens_per_minute)
 
     def ask(self, calls: Sequence[Call], desk: Desk) -> None:
@@ -108,7 +109,8 @@ class Endpoint:
             while queue and not desk.closing:
                 call = queue.popleft()
                 try:
-                    await self._complete(call, desk, library)
+                    async with self.slots:  # which other threads take, too
+                        await self._complete(call, desk, library)
                 except Abandoned:
                     queue.append(call)  # for a worker whose own call is refused, which makes room for this one
                 except Exception as error:  # `Unavailable`, a bug, or a full disk: not this request's alone

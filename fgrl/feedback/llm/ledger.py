@@ -28,6 +28,8 @@ from fgrl.types import Usage
 
 FILE = "calls.jsonl"
 FAILED = "failed.jsonl"
+GRACE = 10.0
+"""Seconds that the calls of threads have to end when a stage ends."""
 
 
 @dataclass
@@ -43,6 +45,8 @@ class Account:
     """Of the calls whose price is known; lost calls count as much as they can have cost."""
     unknown: int = 0
     """Calls whose price is not known."""
+    flying: int = 0
+    """Calls in flight."""
 
     def charge(self, key: str, status: str, usage: Usage, *, at_most: float | None, seconds: float) -> None:
         """Write a call down. `at_most`: what it can have cost, where `usage.usd` is not known."""
@@ -64,9 +68,11 @@ class Account:
 
 
 class Ledger:
-    """The ledger in a stage's folder, which its clients share. One process writes."""
+    """The ledger in a stage's folder, which its clients share. Each process appends whole lines, and knows its own and
+    those that were there when it began.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rank: int = 0) -> None:
         self.folder = folder
         self._lock = threading.Lock()
         self._accounts: dict[str, Account] = {}
@@ -75,7 +81,8 @@ class Ledger:
         path.touch()
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
-        os.truncate(path, len(whole))  # a kill may leave a part of a line
+        if rank == 0:  # which opens it before any other one writes
+            os.truncate(path, len(whole))  # a kill may leave a part of a line
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 entry = json.loads(line)
@@ -102,4 +109,7 @@ class Ledger:
         return line
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Wait for the calls that threads have in flight: what they cost is written down."""
+        deadline = time.monotonic() + GRACE
+        while any(account.flying for account in self._accounts.values()) and time.monotonic() < deadline:
+            time.sleep(0.05)

@@ -32,8 +32,9 @@ if _CHECKED:
     from fgrl.measuring.comparison import Comparison, mean
     from fgrl.measuring.statistics import Measured
     from fgrl.registry import File, Folder, FolderOrName, Problems, Settings, Unkeyed, build
-    from fgrl.rollouts import encode_prompt, pad_prompts, score_with, select
+    from fgrl.rollouts import encode_prompt, logp_of, pad_prompts, score_with, select
     from fgrl.training.group_relative import GroupRelative
+    from fgrl.training.policy_gradient import PolicyGradient
     from fgrl.training.references import ReferencedAlgorithm
     from fgrl.training.turn_relative import TurnRelative
     from fgrl.types import *  # noqa: F403
@@ -64,18 +65,19 @@ _NAMES = {
         "schema score sweep table validate"
     ),
     "training.group_relative": "GroupRelative",
+    "training.policy_gradient": "PolicyGradient",
     "training.references": "ReferencedAlgorithm",
     "training.turn_relative": "TurnRelative",
     "experiments.pipeline.run": "scratch_run",
     "registry": "File Folder FolderOrName Problems Settings Unkeyed build",
-    "rollouts": "encode_prompt pad_prompts score_with select",
+    "rollouts": "encode_prompt logp_of pad_prompts score_with select",
     "feedback.rules.rule": "Forbids Requires Rule broken_at kept_at",
     "kinds.specs": "LoraSpec ModelSpec Sampling",
     "types": (
         "Advantages Aggregation AlarmRecord Annotation Batch Checkpoint Column Completion Criterion DrawnResponse "
         "Feeling Finish Highlight Marked Mean Message Most Number Pair PairVerdict Pairs Product Prompt Record Ref Report "
         "Request Response Rewards Rollout Sample Samples Segmentable Span Stats TensorRows Tokens Turn Usage messages_of of_all_rows "
-        "parse_line per_criterion per_criterion_token per_prompt_token per_response per_token read_jsonl write_jsonl"
+        "parse_line per_criterion per_criterion_token per_prompt_token per_response per_row per_token read_jsonl write_jsonl"
     ),
 }
 """Names of modules, each with what is exported of it."""

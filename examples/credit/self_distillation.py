@@ -4,17 +4,39 @@
 
 Both are the policy that drew the response, at the temperature of sampling; the first one reads a prompt that names the reference. With `ppo`, no values and
 `lam: 0`, the advantage of a token is its own reward, and the mean of the gradient is that of -KL(policy || policy that is told), token by token.
-Left out: the KL over the whole vocabulary, and a teacher that stays as it was.
+With the algorithm `told_distance` the loss is that KL over the whole vocabulary, of the distribution of each token, which has less noise.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from pydantic import Field
 
-from fgrl import DataError, Mean, Message, Reward, Rewards, encode_prompt, pad_prompts, register
+from fgrl import (
+    Advantages,
+    Aggregation,
+    DataError,
+    Mean,
+    Message,
+    PolicyGradient,
+    Reward,
+    Rewards,
+    encode_prompt,
+    ops,
+    pad_prompts,
+    per_row,
+    register,
+)
+
+
+@dataclass
+class ToldRewards(Rewards):
+    """Rewards, and the prompts of the policy that is told, long [B,W]."""
+
+    told: torch.Tensor = field(kw_only=True, metadata={"column": per_row(fill=-1, side="left")})
 
 
 @register("self_distillation")
@@ -29,6 +51,9 @@ class SelfDistillation(Reward):
     def needs(self):
         return frozenset({"policy", "old_logp"})
 
+    def fills(self):
+        return frozenset({"told"})
+
     def on_tokens(self):
         return True
 
@@ -39,7 +64,10 @@ class SelfDistillation(Reward):
         informed = replace(rollout, prompt_ids=ids.to(own.device), prompt_mask=mask.to(own.device))
         gain = torch.where(rollout.drawn, policy.score(informed).logp.to(own) - own, 0.0)
         token = gain if self.clip is None else gain.clamp(-self.clip, self.clip)
-        return Rewards(token.sum(dim=1), token, rollout.drawn, metrics={"gain": Mean(gain.sum(), rollout.drawn.sum())})
+        return ToldRewards(
+            token.sum(dim=1), token, rollout.drawn, told=informed.prompt_ids.masked_fill(~informed.prompt_mask, -1),
+            metrics={"gain": Mean(gain.sum(), rollout.drawn.sum())},
+        )  # fmt: skip
 
     def with_answer(self, sample):
         """Return the prompt with the reference in its last message."""
@@ -50,3 +78,24 @@ class SelfDistillation(Reward):
         if isinstance(sample.prompt, str):
             return sample.prompt + told
         return [*sample.prompt[:-1], Message(role=sample.prompt[-1].role, content=sample.prompt[-1].content + told)]
+
+
+@register("told_distance")
+class ToldDistance(PolicyGradient):
+    """The KL over the whole vocabulary between the policy and the policy that is told the answer, on the policy's own responses."""
+
+    columns_read = frozenset({"told"})
+
+    of: Literal["student", "teacher"] = "student"
+    """`student`: KL(policy || policy that is told), `teacher`: the other way round."""
+    start: bool = False
+    """The policy as it was before training is told; it needs an adapter."""
+    aggregate: Aggregation = "token_mean"
+    """Average over all tokens of a step."""
+
+    def advantages(self, rollout, rewards):
+        return Advantages(torch.where(rollout.drawn, rewards.token, 0.0))
+
+    def loss(self, model, batch):
+        distance = self.distance(model, batch, batch.columns["told"], of=self.of, adapter=not self.start)
+        return self.total(distance, batch), {"told_distance": ops.mean_metric(distance.detach(), batch.drawn)}

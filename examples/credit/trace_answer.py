@@ -13,14 +13,12 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field, PrivateAttr
 
-from fgrl import DataError, Mean, ModelSpec, RewardWrapper, Unkeyed, ops, register, score_with
+from fgrl import DataError, Mean, ModelSpec, RewardWrapper, Unkeyed, logp_of, ops, register
 
 
 @register("trace")
 class Trace(RewardWrapper):
     """Another reward, and on the last token of each turn what the turn adds to the log-probability of the reference."""
-
-    own_needs = frozenset({"policy"})
 
     model: ModelSpec
     """The frozen model that says how probable the reference is, with the policy's tokenizer."""
@@ -56,28 +54,16 @@ class Trace(RewardWrapper):
 
     def values(self, rollout):
         """Return v of all states, [N], and the number of the first state of each row, [B + 1]."""
-        policy, rows, texts, sizes, first = rollout.policy, [], [], [], [0]
+        places, references, first = [], [], [0]
+        starts, lengths = ops.turn_starts(rollout.turn_ids), rollout.mask.sum(dim=1).tolist()
         for row, sample in enumerate(rollout.samples):
             if not sample.reference:
                 raise DataError(f"prompt {sample.id} has no reference, whose probability is to be measured")
             reference = sample.reference if isinstance(sample.reference, str) else sample.reference[0]
-            between, answer = (
-                policy.tokenizer(text, add_special_tokens=False).input_ids
-                for text in (self.conclusion, f" {reference}")
-            )
-            said = rollout.response_ids[row][rollout.mask[row]].tolist()
-            begins = ops.turn_starts(rollout.turn_ids)[row].nonzero().flatten().tolist()
-            for end in [
-                *begins,
-                len(said),
-            ]:  # a state ends where the next turn begins; that of the prompt where the first does
-                rows.append(row)
-                texts.append(said[:end] + between + answer)
-                sizes.append(len(answer))
-            first.append(len(rows))
-        probes = policy.responses_to(rows, texts)
-        logp = score_with(probes, self._frozen, temperature=1.0, micro_batch_size=self.micro_batch_size).logp
-        length, size = probes.mask.sum(dim=1), torch.tensor(sizes, device=logp.device)
-        place = torch.arange(logp.shape[1], device=logp.device)
-        answer = probes.mask & (place >= (length - size)[:, None])
-        return torch.where(answer, logp, 0.0).sum(dim=1) / size, first
+            # a state ends where the next turn begins; that of the prompt where the first does
+            ends = [*starts[row].nonzero().flatten().tolist(), lengths[row]]
+            places += [(row, end) for end in ends]
+            references += [f" {reference}"] * len(ends)
+            first.append(len(places))
+        size = self.micro_batch_size
+        return logp_of(rollout, self._frozen, places, references, after=self.conclusion, micro_batch_size=size), first

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fgrl.kinds.specs import ModelSpec
+from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.types import AlarmRecord, Ref
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Run(Protocol):
     """`--limit`, a quick trial: read at most this many samples, take at most this many steps."""
     interrupted: bool
     """True after a Ctrl-C: save and leave."""
+    sampling: Sampling | None
+    """How the stage draws responses, with their limits; None: it draws none."""
 
     def path(self, ref: Ref[Any]) -> Path:
         """Return the product folder of another stage."""

@@ -25,6 +25,7 @@ from fgrl.rollouts.padding import (
     select,
     trim,
 )
+from fgrl.rollouts.probing import logp_of
 from fgrl.rollouts.responses import as_rollout, given
 from fgrl.rollouts.text import (
     check_same_tokens,

@@ -10,10 +10,12 @@ from pydantic import Field, model_validator
 
 from fgrl.base import lazy, ops
 from fgrl.kinds import Numbers, OnlineAlgorithm
-from fgrl.types import Aggregation, Batch, Most
+from fgrl.types import Aggregation, Batch, Most, Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
+models = lazy.load("fgrl.models")
+rollouts = lazy.load("fgrl.rollouts")
 torch = lazy.load("torch")
 
 
@@ -98,3 +100,26 @@ class PolicyGradient(OnlineAlgorithm):
         count.
         """
         return model.actor.score(batch, temperature=batch.temperature, entropy=self.entropy_coef > 0)
+
+    def distance(
+        self, model: Any, batch: Batch, prompts: Tensor, *, of: Literal["student", "teacher"] = "student", adapter: bool = True
+    ) -> Tensor:  # fmt: skip
+        """Return the KL over the whole vocabulary between the policy and a teacher that reads other prompts, nats [B,T], with
+        the policy's gradient; 0 where it drew nothing. It is computed for a few tokens at a time: there is no tensor [B,T,V].
+
+        The teacher is the policy as it is now, without gradient and dropout. prompts: its ids, long [B,W], -1 before the
+        beginning of each (`per_row(fill=-1, side="left")`). of: KL(policy || teacher), or KL(teacher || policy). adapter:
+        False for a teacher without the adapter, as the policy was before training.
+        """
+        actor, real = model.actor, prompts >= 0
+        response = (batch.response_ids, batch.mask, batch.eos)
+        told = rollouts.trim(Tokens(prompts.masked_fill(~real, actor.pad_id), real, *response, no_end=batch.no_end))
+        with torch.no_grad(), models.evaluating(actor):
+            others = actor.states(told, adapter=adapter, gradient=True)
+        student = actor.states(batch), actor.logits
+        # the output layer has a gradient of its own, and the teacher reads it, too
+        teacher = others, lambda states: actor.logits(states).detach()
+        first, second = (student, teacher) if of == "student" else (teacher, student)
+        kl = models.chunked_kl(*first, *second, temperature=batch.temperature, barred=actor.barred(batch))
+        distance: Tensor = torch.where(batch.drawn, models.unflatten(kl, batch.mask), 0.0)
+        return distance

@@ -16,6 +16,7 @@ from fgrl.types.columns import (
     per_criterion_token,
     per_prompt_token,
     per_response,
+    per_row,
     per_token,
 )
 from fgrl.types.drawn import DrawnResponse, Finish, Prompt, Turn, messages_of

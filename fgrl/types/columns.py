@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 else:
     torch = lazy.load("torch")
 
-Axis = Literal["token", "prompt_token", "criterion"]
+Axis = Literal["token", "prompt_token", "criterion", "own", "own_left"]
+ON_THE_LEFT = ("prompt_token", "own_left")
+"""Axes whose padding stands on the left."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,12 @@ class Column:
         return torch.cat([self.widen(value, widths) for value in values])
 
     def widen(self, value: Tensor, widths: Sequence[int]) -> Tensor:
-        """[B,...] padded to these widths of its axes: prompts on the left, everything else on the right."""
+        """[B,...] padded to these widths of its axes."""
         for dim in range(len(self.axes), 0, -1):  # the criteria last: an absent one has no value for any token
             axis, gap = self.axes[dim - 1], list(value.shape)
             gap[dim] = widths[dim - 1] - value.shape[dim]
             padding = value.new_full(gap, self.absent if axis == "criterion" else self.fill)
-            value = torch.cat([padding, value] if axis == "prompt_token" else [value, padding], dim)
+            value = torch.cat([padding, value] if axis in ON_THE_LEFT else [value, padding], dim)
         return value
 
     def cut(self, value: Tensor, prompt_mask: Tensor, mask: Tensor) -> Tensor:
@@ -91,9 +93,11 @@ class Column:
         return value
 
     def stack(self, rows: Sequence[Tensor], length: int) -> Tensor:
-        """Values of single responses, each as long as its response, as one tensor: [N], or [N,length]."""
+        """Values of single responses, each as long as its response or as it is, as one tensor: [N], or [N,length]."""
         if not self.axes:
             return torch.stack(list(rows))
+        if self.axes[0] in ("own", "own_left"):
+            return self.concatenate([row[None] for row in rows], [1] * len(rows))  # type: ignore[no-any-return]
         stacked = torch.full((len(rows), length), self.fill, dtype=rows[0].dtype)
         for i, row in enumerate(rows):
             stacked[i, : len(row)] = row
@@ -185,6 +189,11 @@ def per_token(*, fill: float) -> Column:
 def per_prompt_token(*, fill: float) -> Column:
     """Return a tensor [B,P]; `fill` stands before the beginning of each prompt."""
     return Column(("prompt_token",), fill)
+
+
+def per_row(*, fill: float, side: Literal["left", "right"] = "right") -> Column:
+    """Return a tensor [B,W] of any width, such as the ids of another prompt; `fill` stands on `side` of shorter rows."""
+    return Column(("own_left" if side == "left" else "own",), fill)
 
 
 def per_criterion() -> Column:

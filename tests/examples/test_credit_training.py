@@ -61,6 +61,20 @@ def test_a_training_goes_on_after_a_kill_as_if_there_had_been_none(
     assert log(tmp_path / "killed") == log(tmp_path / "whole")
 
 
+def test_the_distance_over_the_vocabulary_trains_alike(tmp_path: Path, tiny_model_dir: Path) -> None:
+    """Prompts of the policy that is told are columns of a width of their own."""
+    overrides = [
+        *overrides_of("self_distillation", tmp_path, tiny_model_dir), "stages.policy.train.iterations=2",
+        "stages.policy.algorithm={name: told_distance}",
+    ]  # fmt: skip
+    whole = train("self_distillation", tmp_path / "whole", overrides)
+    assert all(row["told_distance"] > 0 for row in log(tmp_path / "whole"))
+    cut = train("self_distillation", tmp_path / "cut", [*overrides, *OTHER_MICRO_BATCHES])
+    assert relative_difference(whole, cut) < 1e-4
+    two = train_in_two_processes("self_distillation", tmp_path / "two", overrides)
+    assert relative_difference(whole, two) < 1e-4
+
+
 def test_ppo_over_turns_depends_on_neither_processes_nor_kills(tmp_path: Path, tiny_model_dir: Path) -> None:
     """All conversations are truncated, so that the values behind their ends count."""
     overrides = [

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from credit_training import FOLDER
+from model_helpers import stir
 from scratch_registry import scratch_imports
 from training_helpers import a_run, fake_actor_critic, fake_batch, tiny
 
@@ -24,6 +25,7 @@ from fgrl.kinds.specs import Sampling
 from fgrl.registry import import_file
 from fgrl.rollouts.conversing import Conversing
 from fgrl.rollouts.policies import LentPolicy
+from fgrl.training.units import RolloutUnits
 from fgrl.types import Rollout, Sample, Turn
 
 TALKS: list[tuple[int, list[tuple[float, str]]]] = [
@@ -40,7 +42,7 @@ TALKS: list[tuple[int, list[tuple[float, str]]]] = [
 @pytest.fixture(scope="module")
 def files() -> Iterator[dict[str, ModuleType]]:
     with scratch_imports():
-        names = ("self_distillation", "number_game", "mt_grpo", "gigpo", "progress", "trace_answer", "cispo")
+        names = ("self_distillation", "number_game", "mt_grpo", "gigpo", "progress", "trace_answer", "cispo", "dapo")
         yield {name: import_file(FOLDER / f"{name}.py") for name in names}
 
 
@@ -243,6 +245,9 @@ def test_self_distillation(files: dict[str, ModuleType], tiny_model_dir: Path) -
     )
     with lent.lend():
         found = reward.scored(rollout)
+    lengths = [len(rollouts.encode_prompt(model.tokenizer, reward.with_answer(sample))) for sample in rollout.samples]
+    assert (found.told >= 0).sum(dim=1).tolist() == lengths
+    assert not (found.told[:, :-1] >= 0)[found.told[:, 1:] < 0].any(), "prompts end on the right"
 
     @torch.no_grad()
     def logp(prompt: list[int], said: list[int]) -> np.ndarray:
@@ -257,6 +262,73 @@ def test_self_distillation(files: dict[str, ModuleType], tiny_model_dir: Path) -
         assert np.abs(wanted).max() > 1e-3
         np.testing.assert_allclose(found.token[row, : len(said)].numpy(), wanted, atol=1e-4)
         assert float(found.response[row]) == pytest.approx(float(wanted.sum()), abs=1e-4)
+
+
+@pytest.mark.parametrize(("of", "start"), [("student", False), ("teacher", False), ("student", True)])
+def test_the_distance_to_the_policy_that_is_told(
+    of: str, start: bool, files: dict[str, ModuleType], tiny_model_dir: Path
+) -> None:
+    """Loss and gradient, from whole distributions of transformers' logits."""
+    model = tiny(tiny_model_dir, lora={"r": 4, "alpha": 8}, trainable=True)
+    stir(model, 0.3)
+    model.eval()
+    before = tiny(tiny_model_dir)
+    prompts = [Sample(id=str(i), prompt=f"Guess {'more ' * i}", reference=[str(i + 3)]) for i in range(2)]
+    sampling, reward = Sampling(max_new_tokens=6, temperature=0.8), files["self_distillation"].SelfDistillation()
+    lent = LentPolicy(model, HF().open(model), sampling, seed=5, name="policy", micro_batch_size=3)
+    rollout = rollouts.collect(
+        model, None, prompts, sampling, HF().open(model), reward.needs(), per_prompt=2, seed=5, lent_policy=lent
+    )
+    with lent.lend():
+        rewards = reward.scored(rollout)
+    algorithm = files["self_distillation"].ToldDistance(of=of, start=start)
+    units = RolloutUnits(rollout, rewards, algorithm.advantages(rollout, rewards), pad_id=model.pad_id)
+    batch = replace(units.batch([3, 0, 2, 1]), temperature=0.8)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    loss, metrics = algorithm.loss(SimpleNamespace(actor=model), batch)
+    found = torch.autograd.grad(loss, parameters)
+
+    def distributions(net: Any, prompt: list[int], said: list[int]) -> torch.Tensor:
+        logits = net(input_ids=torch.tensor([prompt + said])).logits[0, len(prompt) - 1 : -1].float() / 0.8
+        return logits.log_softmax(1)
+
+    total, count = torch.zeros(()), 0
+    for row in range(4):
+        said = rollout.response_ids[row][rollout.mask[row]].tolist()
+        prompt = rollout.prompt_ids[row][rollout.prompt_mask[row]].tolist()
+        told = rollouts.encode_prompt(
+            model.tokenizer, f"{prompts[row // 2].prompt}\n(The right answer is: {row // 2 + 3})"
+        )
+        student = distributions(model.net, prompt, said)
+        with torch.no_grad():
+            teacher = distributions((before if start else model).net, list(told.token_ids), said)
+        p, q = (student, teacher) if of == "student" else (teacher, student)
+        total, count = total + (p.exp() * (p - q)).sum(), count + len(said)
+    wanted = torch.autograd.grad(total / count, parameters)
+    assert float(loss) == pytest.approx(float(total.detach()) / count, rel=1e-4)
+    assert float(loss) > 1e-3
+    assert metrics["told_distance"].value == pytest.approx(float(loss), rel=1e-4)
+    assert max(float(each.abs().max()) for each in wanted) > 1e-4
+    for one, two in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-3)
+
+
+def test_overlong_responses_lose_up_to_one(files: dict[str, ModuleType], tmp_path: Path) -> None:
+    rollout = played()
+    run = a_run(tmp_path)
+    reward = files["dapo"].Overlong(reward=EnvironmentReward(), cache=4)
+    with pytest.raises(DataError, match="draws nothing"):
+        reward.setup(run)
+    run.sampling = Sampling(max_new_tokens=8)
+    reward.setup(run)
+    given, found = EnvironmentReward().scored(rollout), reward.scored(rollout)
+    lengths = [3 * len(turns) - 1 for _group, turns in TALKS]
+    assert {2, 5, 8} == set(lengths)
+    penalty = [{2: 0.0, 5: 0.25, 8: 1.0}[length] for length in lengths]
+    assert (given.response - found.response).tolist() == pytest.approx(penalty)
+    lost = given.token - found.token
+    assert lost.sum(dim=1).tolist() == pytest.approx(penalty)
+    assert [float(lost[row, length - 1]) for row, length in enumerate(lengths)] == pytest.approx(penalty)
 
 
 def test_the_number_game(files: dict[str, ModuleType]) -> None:

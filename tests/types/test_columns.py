@@ -29,6 +29,7 @@ from fgrl.types import (
     Tokens,
     per_criterion_token,
     per_response,
+    per_row,
     per_token,
 )
 from fgrl.types.tensors import concatenate, declarations
@@ -229,3 +230,21 @@ def test_criteria_that_another_process_has_are_nan() -> None:
     joined = column.concatenate([torch.ones(1, 1, 2), torch.ones(1, 2, 3)], [1, 1])
     assert joined[0, 0].tolist() == [1.0, 1.0, 0.0]
     assert joined[0, 1].isnan().all()
+
+
+@pytest.mark.parametrize(("side", "wanted"), [
+    ("left", [[-1, 7, 8], [-1, -1, 9], [4, 5, 6]]), ("right", [[7, 8, -1], [9, -1, -1], [4, 5, 6]]),
+])  # fmt: skip
+def test_rows_of_a_width_of_their_own(side: Any, wanted: list[list[int]]) -> None:
+    """They are neither as long as the prompts nor as the responses, and no mask cuts them."""
+    column = per_row(fill=-1, side=side)
+    first = torch.tensor([[7, 8], [-1, 9] if side == "left" else [9, -1]])
+    whole = column.concatenate([first, torch.tensor([[4, 5, 6]])], [2, 1])
+    assert whole.tolist() == wanted
+    assert whole.dtype == torch.long
+    mask = torch.ones(3, 1, dtype=torch.bool)
+    assert column.cut(whole, mask, mask).tolist() == wanted
+    assert column.take(whole, torch.tensor([2, 0])).tolist() == [wanted[2], wanted[0]]
+    assert column.stack([torch.tensor(ids) for ids in ([7, 8], [9], [4, 5, 6])], 1).tolist() == wanted
+    with pytest.raises(TypeError, match="cannot hold the declared fill"):
+        column.check("told", mask)

@@ -25,7 +25,7 @@ from fgrl.runs.stage import Stage
 from fgrl.types import AlarmRecord, Ref
 
 if TYPE_CHECKING:
-    from fgrl.kinds.specs import ModelSpec
+    from fgrl.kinds.specs import ModelSpec, Sampling
 models = lazy.load("fgrl.models")
 torch = lazy.load("torch")
 
@@ -61,6 +61,7 @@ class Run:
         self.cache = cache
         self.products = dict(products or {})
         self.console = console or Console(quiet=True)
+        self.sampling: Sampling | None = None
         self.noticed = False
         """`interrupted` was read while it was true: what the stage returns is not a finished product."""
         self._interrupted = interrupted

@@ -182,6 +182,7 @@ class EvaluateStage(Stage, HeldOut):
         )
 
     def run(self, run: Run) -> dict[str, Any]:
+        run.sampling = self.sampling
         self.setup(run)
         prompts = self.asked(run.limit)
         for name, reward in self.rewards.items():

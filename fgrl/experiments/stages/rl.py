@@ -353,6 +353,7 @@ class RLStage(TrainingStage):
     def run(self, run: Run) -> dict[str, Any]:
         # 1. components and models: the policy, its critic, the frozen reference (with an adapter: the policy without it)
         self.train.check_machine()
+        run.sampling = self.rollout.sampling
         self.setup(run)
         check_scorer(self.reward, field="reward", trains=True)
         actor = run.model(self.model, head="lm", trainable=True)
@@ -421,6 +422,7 @@ class RLStage(TrainingStage):
         """Responses of the policy before training, `per_prompt` to each prompt, with segments, token rewards, and the
         advantages that the loss would weigh their tokens with if they were the iteration.
         """
+        run.sampling = self.rollout.sampling
         self.setup(run)
         model = run.model(self.model.model_copy(update={"lora": None}))
         needs, per_prompt = self.reward.needs() | self.algorithm.needs(), self.rollout.per_prompt

@@ -73,6 +73,7 @@ class SampleStage(Stage):
         return Expected(min(known), self.per_prompt) if known else None
 
     def run(self, run: Run) -> dict[str, Any]:
+        run.sampling = self.sampling
         self.setup(run)
         prompts = list(islice(self.prompts.read(), run.limit))
         model = run.model(self.model)

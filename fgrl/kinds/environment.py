@@ -89,6 +89,11 @@ class Environment(Asker, ABC):
     """An answer of the environment that does not fit is cut at its end, with a mark, or the conversation is truncated
     there.
     """
+    rewritten_turns: Literal["append", "refuse"] = "append"
+    """What happens where the chat template writes an earlier turn of the policy otherwise than it was drawn, as those that
+    remove thoughts. `append`: what follows is appended to the ids that were drawn, so the policy is trained on what it
+    read. `refuse`: an error. A template that does not write turns as they are, whatever they contain, is always one.
+    """
     step_seconds: float = Field(60.0, gt=0, le=1e6)
     """Time limit of the environment for an answer. A conversation in which it takes longer is missing, and counted."""
     error_reward: float = Field(0.0, ge=-1e6, le=1e6)

@@ -16,10 +16,13 @@ from fgrl.base import seeds
 from fgrl.base.errors import DataError, FgrlError
 from fgrl.kinds import Drawer, Drawing, DrawRequest, Environment, Episode
 from fgrl.kinds.environment import FAILURES
-from fgrl.rollouts.replies import reply_ids, shortened
+from fgrl.rollouts.replies import reply_ids, rewritten, shortened
 from fgrl.rollouts.steps import Steps
 from fgrl.rollouts.text import decode, encode_prompt
 from fgrl.types import DrawnResponse, Message, Prompt, Turn
+
+SHOWN = 80
+"""Characters of a turn in an error."""
 
 
 class Conversing(Drawer):
@@ -212,6 +215,18 @@ class Conversations(Drawing):
             reply = Message(role=talk.turns[-1].role, content=text)
             return reply_ids(self.tokenizer, talk.prompt.turns, reply, talk.token_ids[-1] if talk.token_ids else None)
 
+        if self.environment.rewritten_turns == "refuse":
+            drawn = [
+                token for token, turn in zip(talk.token_ids, talk.authors, strict=True) if turn == len(talk.turns) - 1
+            ]
+            said = self.tokenizer.decode(drawn, skip_special_tokens=True)
+            if rewritten(
+                self.tokenizer, talk.prompt.turns, said, Message(role=talk.turns[-1].role, content=observation)
+            ):
+                raise DataError(
+                    f"the chat template writes an earlier turn otherwise than it was drawn: {said[-SHOWN:]!r} is not in what it writes. "
+                    "`rewritten_turns: append` goes on with the ids that were drawn; or name another template as `chat_template` of the model"
+                )
         room = min(self._longest, talk.left - 1 - len(ids("")))
         if room < 1:
             return None, False

@@ -37,6 +37,13 @@ def reply_ids(tokenizer: Any, turns: Sequence[Message], reply: Message, last: in
     return ids[1:] if ids[:1] == [last] else ids
 
 
+def rewritten(tokenizer: Any, turns: Sequence[Message], said: str, reply: Message) -> bool:
+    """Return True if the chat template writes a turn of the policy otherwise than it was drawn once a reply follows."""
+    if not tokenizer.chat_template:
+        return False
+    return said.strip() not in rendered(tokenizer, [*turns, Message(role="assistant", content=said), reply])
+
+
 def _placeholder(turns: Sequence[Message]) -> str:
     """Return a text that no turn has."""
     text = "ANSWER"

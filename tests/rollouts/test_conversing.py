@@ -14,6 +14,7 @@ from talks import Talk
 from training_helpers import tiny
 
 from fgrl import rollouts
+from fgrl.base.errors import DataError
 from fgrl.components.engines.hf import HF
 from fgrl.components.rewards.environment import EnvironmentReward
 from fgrl.kinds import Reward
@@ -117,7 +118,7 @@ def test_a_slow_environment_holds_up_its_own_conversation_only(model: Any) -> No
 
 def test_members_of_a_group_have_one_seed(model: Any) -> None:
     talks.BEGUN.clear()
-    drawn = conversations(model, Talk(max_turn_tokens=4, asks=True))
+    drawn = conversations(model, Talk(max_turn_tokens=4, own_prompt=True))
     seeds = dict(talks.BEGUN)
     assert len(talks.BEGUN) == 6
     assert len(set(talks.BEGUN)) == 3
@@ -125,7 +126,7 @@ def test_members_of_a_group_have_one_seed(model: Any) -> None:
     for row, each in enumerate(drawn):
         assert each.prompt.turns[0].content == f"Game {seeds[PROMPTS[row // 2].id]}"
     given = [PROMPTS[0].model_copy(update={"meta": {"seed": 41}})]
-    assert {each.prompt.turns[0].content for each in conversations(model, Talk(asks=True), given)} == {"Game 41"}
+    assert {each.prompt.turns[0].content for each in conversations(model, Talk(own_prompt=True), given)} == {"Game 41"}
 
 
 def test_what_the_text_causes_is_a_turn(model: Any) -> None:
@@ -158,6 +159,38 @@ def test_a_failed_environment_is_missing(model: Any, fault: Any, why: str) -> No
     drawn = conversations(model, Talk(max_turn_tokens=4, faults={2: fault}, step_seconds=0.3), prompts)
     assert [each.lost for each in drawn] == [why, why, None, None]
     assert [len(each.turns) for each in drawn] == [1, 1, 3, 3]
+
+
+FORGETS = (
+    "{% for message in messages %}<|{{ message.role }}|>{% if message.role == 'assistant' and not loop.last %}"
+    "{{ message.content[3:] if FIRST else message.content }}{% else %}{{ message.content }}{% endif %}<|end|>{% endfor %}<|assistant|>"
+)
+"""Writes earlier turns of the policy without their beginning, as those without thoughts; `FIRST`: unless they are the first ones."""
+
+
+def test_a_template_that_rewrites_earlier_turns(tiny_model_dir: Path, tmp_path: Path) -> None:
+    """New ids are appended to those that were drawn, or it is refused, as the setting says."""
+    template = FORGETS.replace("FIRST", "message.content != 'ANSWER'")
+    (tmp_path / "forgets.jinja").write_text(template)
+    model = tiny(tiny_model_dir, chat_template=str(tmp_path / "forgets.jinja"))
+    for each in conversations(model, Talk(max_turn_tokens=9)):
+        runs = parts(each)
+        assert [author for author, _ids in runs] == [0, -1, 1, -1, 2]
+        for turn, (_author, ids) in zip(each.turns, runs[1::2], strict=False):
+            assert model.tokenizer.decode(ids).endswith(f"{turn.observation}<|end|><|assistant|>")
+    with pytest.raises(DataError, match="writes an earlier turn otherwise than it was drawn") as refused:
+        conversations(model, Talk(max_turn_tokens=9, rewritten_turns="refuse"))
+    assert "`rewritten_turns: append`" in str(refused.value)
+    plain = tiny(tiny_model_dir)
+    kept = conversations(plain, Talk(max_turn_tokens=9, rewritten_turns="refuse"))
+    assert kept == conversations(plain, Talk(max_turn_tokens=9))
+
+
+def test_a_template_that_keeps_no_turn_is_refused(tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "forgets.jinja").write_text(FORGETS.replace("FIRST", "true"))
+    model = tiny(tiny_model_dir, chat_template=str(tmp_path / "forgets.jinja"))
+    with pytest.raises(DataError, match="cannot go on in the tokens that were drawn"):
+        conversations(model, Talk(max_turn_tokens=9))
 
 
 def test_a_huge_observation_is_cut(model: Any) -> None:

@@ -40,7 +40,7 @@ class Talk(Environment):
 
     turns: int = 3
     """How many."""
-    asks: bool = False
+    own_prompt: bool = False
     """The prompt has the seed."""
     slow: float = 0.0
     """Seconds of each step of the sample "slow"."""
@@ -51,7 +51,7 @@ class Talk(Environment):
         BEGUN.append((sample.id, seed))
         slow = self.slow if sample.id == "slow" else 0.0
         return Counting(
-            self.turns, f"Game {seed}" if self.asks else None, self.faults if sample.id != "good" else {}, slow
+            self.turns, f"Game {seed}" if self.own_prompt else None, self.faults if sample.id != "good" else {}, slow
         )
 
 

@@ -37,7 +37,7 @@ class CounterfactualImportance(RewardWrapper):
         return super().needs() | self.segmenter.rollout_needs()
 
     def score(self, rollout):
-        rewards, mask = self.reward.scored(rollout), rollout.mask.cpu()
+        rewards, mask = self.reward.scored(rollout), rollout.drawn.cpu()
         # 1. passages
         passage = self.segmenter.segment_ids_of(rollout).cpu()
         cases = [(row, number) for row in range(len(mask)) for number in range(int(passage[row].max()) + 1)]

@@ -35,7 +35,7 @@ class DelTA(GroupRelative):
         return super().needs() | {"policy"}
 
     def combine(self, advantage, rollout, rewards):
-        mask = rollout.mask
+        mask = rollout.drawn
         gradients, given = self.gradients(rollout), advantage[mask]
         score, own = self.scores(gradients, given)
         weight = 1.0 - self.spread + 2.0 * self.spread * score
@@ -45,16 +45,16 @@ class DelTA(GroupRelative):
 
     def gradients(self, rollout):
         """Return the gradients [N,h] of the N tokens, in the order of the mask; one pass over all responses."""
-        policy, mask = rollout.policy, rollout.mask
+        policy, mask = rollout.policy, rollout.drawn
         number = torch.zeros(mask.shape, dtype=torch.long, device=mask.device)
         number[mask] = torch.arange(int(mask.sum()), device=mask.device)
         found = None
         for _rows, part, place in policy.micro_batches(rollout, number):
             states = policy.states(part)
-            logp = policy.model.score_states(states, part, temperature=policy.temperature).logp[part.mask]
+            logp = policy.model.score_states(states, part, temperature=policy.temperature).logp[part.drawn]
             if found is None:
                 found = states.new_zeros(int(mask.sum()), states.shape[1], dtype=torch.float32)
-            found[place[part.mask]] = (1.0 - logp.float().exp())[:, None] * states.float()
+            found[place[part.drawn]] = (1.0 - logp.float().exp())[:, None] * states[part.drawn[part.mask]].float()
         return found.to(mask.device)
 
     def scores(self, gradients, advantage):

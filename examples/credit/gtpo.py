@@ -51,7 +51,7 @@ class GTPO(GroupRelative):
         return super().needs() | {"entropy"}
 
     def combine(self, advantage, rollout, rewards):
-        mask, outcome, group = rollout.mask, rewards.response, ops.group_index(rollout.group)
+        mask, outcome, group = rollout.drawn, rewards.response, ops.group_index(rollout.group)
         success = (advantage > 0).any(dim=1) if self.success is None else outcome > self.success
         side = 2 * group + success
         entropy = rollout.filled("entropy").clamp(min=self.least_entropy)

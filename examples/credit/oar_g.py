@@ -33,7 +33,7 @@ class OutcomeGradient(RewardWrapper):
     """Weight of a damped token, at least, before the weights are scaled."""
 
     def score(self, rollout):
-        rewards, policy, mask = self.reward.scored(rollout), rollout.policy, rollout.mask.cpu()
+        rewards, policy, mask = self.reward.scored(rollout), rollout.policy, rollout.drawn.cpu()
         # 1. influence on the mean log-probability of the answer's tokens
         influence = torch.zeros(mask.shape)
         whole = probe(rollout, self.conclusion)
@@ -45,10 +45,9 @@ class OutcomeGradient(RewardWrapper):
             of_tokens = (gradient.float() * embeddings.float()).sum(dim=2).abs()[:, part.prompt_mask.shape[1] :].cpu()
             width = min(mask.shape[1], of_tokens.shape[1])
             influence[rows, :width] = torch.where(whole.response[rows, :width], of_tokens[:, :width], 0.0)
-        weight = torch.zeros(mask.shape)
-        for row, length in enumerate((mask & ~rollout.eos.cpu()).sum(dim=1).tolist()):
-            weight[row, : int(mask[row].sum())] = 1.0
-            weight[row, :length] = self.gated(influence[row, :length])
+        weight = mask.float()
+        for row, own in enumerate(mask & ~rollout.eos.cpu()):
+            weight[row, own] = self.gated(influence[row, own])
         weight = weight.to(rollout.mask.device)
         return replace(rewards, columns={**rewards.columns, "influence": influence.to(weight.device), "weight": weight})
 

@@ -41,7 +41,7 @@ class Prime(GroupRelative):
         return {"prm": Auxiliary(self.prm, self.prm_loss, reference=True)}
 
     def combine(self, advantage, rollout, rewards):
-        mask, outcome = rollout.mask, rewards.response
+        mask, outcome = rollout.drawn, rewards.response
         if bool(((outcome < 0) | (outcome > 1)).any()):
             low, high = float(outcome.min()), float(outcome.max())
             raise DataError(f"prime: rewards from {low:g} to {high:g} are no labels: give rewards from 0 to 1")
@@ -57,7 +57,7 @@ class Prime(GroupRelative):
     def prm_loss(self, model, batch):
         """Mean over the responses of the optimizer step."""
         logp = model.score(batch, temperature=batch.temperature).logp
-        logit = self.beta * ops.masked_sum(logp - batch.columns["prm_ref_logp"], batch.mask, dim=1)
+        logit = self.beta * ops.masked_sum(logp - batch.columns["prm_ref_logp"], batch.drawn, dim=1)
         label = batch.columns["response"].float()
         losses = torch.nn.functional.binary_cross_entropy_with_logits(logit, label, reduction="none")
         right = (logit > 0) == (label > 0.5)

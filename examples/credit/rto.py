@@ -46,7 +46,7 @@ class ReinforcedToken(RewardWrapper):
         return True
 
     def score(self, rollout):
-        rewards, mask = self.reward.scored(rollout), rollout.mask
+        rewards, mask = self.reward.scored(rollout), rollout.drawn
         dpo_logp = score_with(rollout, self._dpo, micro_batch_size=self.micro_batch_size).logp
         dense = torch.where(mask, self.beta * (dpo_logp - rollout.filled("ref_logp")), 0.0)
         if self.clip is not None:

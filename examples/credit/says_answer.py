@@ -18,5 +18,5 @@ class SaysAnswer(Reward):
             words = f" {' '.join(''.join(c if c.isalnum() else ' ' for c in text.lower()).split())} "
             worth.append(float(any(f" {reference.lower()} " in words for reference in references)))
         response = torch.tensor(worth, device=rollout.mask.device)
-        last = ops.segment_ends(torch.where(rollout.mask, 0, -1))
+        last = ops.segment_ends(torch.where(rollout.drawn, 0, -1))
         return Rewards(response, torch.where(last, response[:, None], 0.0), last)

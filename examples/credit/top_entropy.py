@@ -21,7 +21,7 @@ class TopEntropyGRPO(GroupRelative):
 
     def credited(self, rollout, rewards):
         entropy = rollout.filled("entropy")
-        real = entropy[rollout.mask]
+        real = entropy[rollout.drawn]
         cutoff = real.topk(max(1, round(self.share * len(real)))).values[-1]
         rounding = 1e-5  # of entropies that are equal, as those of a prompt's first tokens
-        return rollout.mask & (entropy >= cutoff - rounding)
+        return rollout.drawn & (entropy >= cutoff - rounding)

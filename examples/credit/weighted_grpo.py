@@ -13,5 +13,5 @@ class WeightedGRPO(GroupRelative):
 
     def combine(self, advantage, rollout, rewards):
         weight = rewards.column("weight")
-        heaviest = (weight * rollout.mask).amax(dim=1)
+        heaviest = (weight * rollout.drawn).amax(dim=1)
         return advantage * weight, {"heaviest_weight": Mean(heaviest.sum(), len(heaviest))}

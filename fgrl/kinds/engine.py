@@ -91,6 +91,8 @@ class Drawer(ABC):
     """A model that an engine has opened. A context manager, which closes it."""
 
     version = 0
+    converses = False
+    """True if its responses are conversations with an environment: it takes requests with a `sample`."""
 
     @abstractmethod
     def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:

@@ -65,7 +65,7 @@ class Episode(ABC):
         return 0.0
 
     def close(self) -> None:  # noqa: B027
-        """Free what the conversation needed. Called once, after its last turn."""
+        """Free what the conversation needed. Called once, after its last turn; nobody waits longer for it than for an answer."""
 
 
 @kind("environment")

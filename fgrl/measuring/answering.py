@@ -19,7 +19,7 @@ from fgrl.measuring.answer import Answer, FollowUp, read_answers, write_answers
 from fgrl.measuring.attributing import as_rollout, attributions
 from fgrl.measuring.given import follow_ups, prompt_alone
 from fgrl.measuring.held_out import HeldOut
-from fgrl.rollouts.conversing import Conversing
+from fgrl.rollouts.conversing import talking
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.policies import LentPolicy
 from fgrl.types import DrawnResponse, Message, Rewards, Rollout, Sample
@@ -55,8 +55,8 @@ def answers(
     needs = needs_of_rewards | {"offsets"} | {fields[need] for need in asked.needs()}
     if reference is None and not without_adapter and needs & {"ref_logp", "ref_kl", "ref_entropy"}:
         raise DataError("a reward reads the reference model, and there is none: name one of `models` as `reference`")
-    drawer, environment = asked.engine.open(model), asked.environment
-    talker = drawer if environment is None else Conversing(drawer, environment, model)
+    drawer = asked.engine.open(model)
+    talker = talking(drawer, asked.environment, model)
     lent_policy = None
     if needs_of_rewards & {"policy", "entropy"}:
         lent_policy = LentPolicy(
@@ -67,7 +67,7 @@ def answers(
     def answers_to(asked_now: Sequence[Sample], place: int) -> list[Answer]:
         # 1. draw
         groups = rollouts.draw(
-            model, talker, asked_now, sampling, asked.per_prompt, seed=seed, first=place, converses=environment is not None
+            model, talker, asked_now, sampling, asked.per_prompt, seed=seed, first=place
         )  # fmt: skip
         drawn = [response for group in groups for response in group]
         samples = rollouts.answered([sample for sample in asked_now for _ in range(asked.per_prompt)], drawn)

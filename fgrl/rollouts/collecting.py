@@ -167,7 +167,6 @@ def collect(
     critic: LanguageModel | None = None,
     micro_batch_size: int = 8,
     lent_policy: LentPolicy | None = None,
-    converses: bool = False,
 ) -> Rollout:
     """Draw `per_prompt` responses to every prompt (see `draw`) and fill the fields of `Rollout` that are in `needs`.
 
@@ -189,7 +188,7 @@ def collect(
         raise ValueError("the reference is needed; give one, or train with lora (then it is the base)")
 
     # 1. responses: row b answers prompt b // per_prompt
-    drawn = draw(model, drawer, prompts, sampling, per_prompt, seed=seed, first=first, converses=converses)
+    drawn = draw(model, drawer, prompts, sampling, per_prompt, seed=seed, first=first)
     rows = [response for group in drawn for response in group]
     tokens = pad_responses(model, rows, sampling.min_new_tokens)
     # 2. log-probabilities, entropies, values
@@ -263,11 +262,10 @@ def requests(
 
 
 def draw(
-    model: Any, drawer: Drawer, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0,
-    converses: bool = False,
+    model: Any, drawer: Drawer, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
 ) -> list[list[DrawnResponse]]:  # fmt: skip
     """`per_prompt` responses to each prompt, drawn as `requests` says and `read`."""
-    asked = requests(model.tokenizer, prompts, sampling, per_prompt, seed=seed, first=first, converses=converses)
+    asked = requests(model.tokenizer, prompts, sampling, per_prompt, seed=seed, first=first, converses=drawer.converses)
     drawn = _drawn(model, drawer, asked)
     return [drawn[i : i + per_prompt] for i in range(0, len(drawn), per_prompt)]
 

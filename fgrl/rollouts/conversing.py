@@ -26,7 +26,9 @@ SHOWN = 80
 
 
 class Conversing(Drawer):
-    """Another drawer whose responses are conversations with an environment. It takes requests with a `sample`."""
+    """Another drawer whose responses are conversations with an environment."""
+
+    converses = True
 
     def __init__(self, drawer: Drawer, environment: Environment, model: Any) -> None:
         self.drawer, self.environment, self.model = drawer, environment, model
@@ -50,6 +52,11 @@ class Conversing(Drawer):
         self.drawer.close()
 
 
+def talking(drawer: Drawer, environment: Environment | None, model: Any) -> Drawer:
+    """Return the drawer of a model's conversations with an environment; the drawer itself where there is none."""
+    return drawer if environment is None else Conversing(drawer, environment, model)
+
+
 @dataclass
 class Conversation:
     """A conversation that goes on."""
@@ -66,6 +73,8 @@ class Conversation:
     version: int = 0
     limited: bool = False
     """True once a limit has ended it."""
+    over: DrawnResponse | None = None
+    """The response, once the episode is being closed."""
 
     @property
     def left(self) -> int:
@@ -128,6 +137,12 @@ class Conversations(Drawing):
         """Go on with the conversations in which the environment has answered. Yield those that are over."""
         for number, outcome in self._steps.finished(wait=wait):
             talk = self._going_on[number]
+            if talk.over is not None:
+                if isinstance(outcome, BaseException) and not isinstance(outcome, FAILURES):
+                    raise outcome
+                del self._going_on[number]
+                yield number, talk.over
+                continue
             read = self._begun if talk.episode is None else self._limited if talk.limited else self._stepped
             over = read(talk, outcome)
             if over is None and talk.limited:
@@ -135,11 +150,12 @@ class Conversations(Drawing):
                 self._call(number, talk.episode.limited)
             elif over is None:
                 self._next_turn(talk, number)
-            else:
+            elif talk.episode is None or isinstance(outcome, TimeoutError) or type(talk.episode).close is Episode.close:
                 del self._going_on[number]
-                if talk.episode is not None and not isinstance(outcome, TimeoutError):
-                    talk.episode.close()
                 yield number, over
+            else:
+                talk.over = over
+                self._call(number, talk.episode.close)
 
     def _begun(self, talk: Conversation, outcome: Any) -> DrawnResponse | None:
         if isinstance(outcome, FAILURES):
@@ -147,13 +163,9 @@ class Conversations(Drawing):
             return talk.response(lost=_said(outcome))
         if isinstance(outcome, BaseException):
             raise outcome
-        talk.episode, sample = outcome, talk.request.sample
+        talk.episode = outcome
         outcome.tokenizer = self.tokenizer
-        assert sample is not None
-        first = sample.prompt if outcome.prompt is None else outcome.prompt
-        if problem := empty_prompt(sample.id, first):
-            raise problem
-        talk.prompt = encode_prompt(self.tokenizer, first, talk.request.sampling.max_prompt_tokens, outcome.tools)
+        talk.prompt = opening(self.tokenizer, talk.request, outcome)
         return None
 
     def _stepped(self, talk: Conversation, outcome: Any) -> DrawnResponse | None:
@@ -247,6 +259,16 @@ class Conversations(Drawing):
         )
         (other,) = self._engine.submit([turn])
         self._asked[other] = number
+
+
+def opening(tokenizer: Any, request: DrawRequest, episode: Episode) -> Prompt:
+    """Return the prompt that a conversation begins with. Raises `DataError` for an empty one."""
+    sample = request.sample
+    assert sample is not None
+    first = sample.prompt if episode.prompt is None else episode.prompt
+    if problem := empty_prompt(sample.id, first):
+        raise problem
+    return encode_prompt(tokenizer, first, request.sampling.max_prompt_tokens, episode.tools)
 
 
 def empty_prompt(name: str, prompt: str | Sequence[Message]) -> DataError | None:

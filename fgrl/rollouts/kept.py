@@ -34,6 +34,7 @@ class Kept(Drawer):
     def __init__(self, drawer: Drawer, file: Path, missed: Callable[[], object] = lambda: None) -> None:
         """`missed` is called before responses are drawn that are not in the file."""
         self._drawer, self._file, self._missed = drawer, file, missed
+        self.converses = drawer.converses
 
     def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
         """Return the responses in the file to these requests; what is not there is drawn, and written to the file."""
@@ -147,10 +148,10 @@ class Draws:
     """
 
     def __init__(
-        self, drawer: Drawer, folder: Path, rank: int, conversing: Callable[[Drawer], Drawer] | None = None
+        self, drawer: Drawer, folder: Path, rank: int, talking: Callable[[Drawer], Drawer] = lambda drawer: drawer
     ) -> None:
-        """`folder` is the stage's. conversing: makes a drawer of conversations out of one of turns; both are kept."""
-        self._drawer, self._folder, self._rank, self._conversing = drawer, folder / FOLDER, rank, conversing
+        """`folder` is the stage's. talking: may make a drawer of conversations out of one of turns; both are kept."""
+        self._drawer, self._folder, self._rank, self._talking = drawer, folder / FOLDER, rank, talking
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
@@ -165,7 +166,8 @@ class Draws:
         later = functools.partial(self._delete, lambda each: each > number)
         file = self._folder / f"{self._rank}-{number}.jsonl"
         turns = Kept(self._drawer, file, later)
-        return turns if self._conversing is None else Kept(self._conversing(turns), file, later)
+        talker = self._talking(turns)
+        return turns if talker is turns else Kept(talker, file, later)
 
     def begin(self, number: int, requests: Sequence[DrawRequest]) -> None:
         """Draw the responses of an iteration in a thread."""

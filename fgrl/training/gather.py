@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,21 @@ def drop_missing(rollout: Rollout, rewards: Rewards) -> tuple[Rollout, Rewards, 
 def joined(one: tuple[Rollout, Rewards], other: tuple[Rollout, Rewards]) -> tuple[Rollout, Rewards]:
     """Return two rollouts as one, with their rewards; groups of the second continue the numbers of the first."""
     more = replace(other[0], group=other[0].group + int(one[0].group.max()) + 1)
-    return concatenate([one[0], more]), concatenate([one[1], other[1]])
+    return concatenate(_alike([one[0], more])), concatenate([one[1], other[1]])
+
+
+def _alike(parts: Sequence[Rollout]) -> list[Rollout]:
+    """Return parts of a rollout with what an engine said of its tokens, if one has that: a part in which the environment
+    failed in every conversation has no tokens, so that nothing was said of them.
+    """
+    if all(part.drawn_logp is None for part in parts):
+        return list(parts)
+    return [
+        replace(part, drawn_logp=part.mask.float(), drawn_version=part.group * 0)
+        if part.drawn_logp is None and part.lost is not None and not bool(part.mask.any())
+        else part
+        for part in parts
+    ]
 
 
 def first_groups(advantages: Advantages, group: Tensor, count: int) -> Advantages:
@@ -50,5 +65,5 @@ def everywhere(rollout: Rollout, rewards: Rewards, world: int) -> tuple[Rollout,
     for part in all_rollouts:
         part.group = part.group + first
         first = int(part.group.max()) + 1
-    together = replace(concatenate(all_rollouts), lent_policy=lent_policy)
+    together = replace(concatenate(_alike(all_rollouts)), lent_policy=lent_policy)
     return together.to(device), concatenate(all_rewards).to(device)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -19,7 +18,7 @@ from fgrl.kinds.functions import as_user_error, checked_advantages, checked_stat
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import name_of
 from fgrl.rollouts import policies
-from fgrl.rollouts.conversing import Conversing
+from fgrl.rollouts.conversing import talking
 from fgrl.rollouts.kept import Draws
 from fgrl.training import auxiliaries, finite, gather, mismatch
 from fgrl.training.alarms import Alarms, Watch
@@ -59,8 +58,7 @@ class OnlineRounds(Rounds):
         self.settings, self.run, self.reference = settings, run, reference
         self.drawer, self.sampling, self.per_prompt = drawer, sampling, per_prompt
         self.correction, self.ahead, self.environment = correction, ahead, environment
-        conversing = None if environment is None else partial(Conversing, environment=environment, model=model.actor)
-        self.draws = Draws(drawer, run.dir, run.rank, conversing)
+        self.draws = Draws(drawer, run.dir, run.rank, lambda turns: talking(turns, environment, model.actor))
         self.token_rewards, self.auxiliary = token_rewards, auxiliary or {}
         self.prompts_per_iteration = rollout_batch_size // per_prompt
         if self.prompts_per_iteration > len(prompts):
@@ -192,7 +190,7 @@ class OnlineRounds(Rounds):
             self.model.actor, self.reference, [prompts[i] for i in share],
             self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
             seed=seeds.of_round(self.run.seed, number), first=again * len(prompts) + share[0], lent_policy=lent_policy,
-            micro_batch_size=self.settings.micro_batch_size, converses=self.environment is not None,
+            micro_batch_size=self.settings.micro_batch_size,
         ))  # fmt: skip
         rollout.columns = auxiliaries.columns(rollout, self.auxiliary, self.settings.micro_batch_size)
         if lent_policy is None:

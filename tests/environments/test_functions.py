@@ -86,9 +86,7 @@ def test_tools_are_described_to_the_policy(model: Any) -> None:
         "letter": {"type": "string", "description": "One letter."}
     }
     drawer = Conversing(script := Script(model.tokenizer, ["Level."]), environment, model)
-    rollouts.draw(
-        model, drawer, [QUESTION], Sampling(max_new_tokens=50, max_prompt_tokens=2000), 1, seed=0, converses=True
-    )
+    rollouts.draw(model, drawer, [QUESTION], Sampling(max_new_tokens=50, max_prompt_tokens=2000), 1, seed=0)
     assert "guess(letter: string): Guess a letter of the word. letter: One letter." in script.prompts[0]
 
 

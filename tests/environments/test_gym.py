@@ -50,7 +50,7 @@ def several(model: Any, environment: Gym, texts: list[str], rows: int = 4) -> li
     samples = [Sample(id=str(row), prompt="", meta={"seed": row}) for row in range(rows)]
     drawer = Conversing(Script(model.tokenizer, texts, rows), environment, model)
     sampling = Sampling(max_new_tokens=2000, max_prompt_tokens=500)
-    return [one for (one,) in rollouts.draw(model, drawer, samples, sampling, 1, seed=0, converses=True)]
+    return [one for (one,) in rollouts.draw(model, drawer, samples, sampling, 1, seed=0)]
 
 
 def by_hand(seed: int, turns: int) -> list[str]:
@@ -96,7 +96,7 @@ def test_one_that_hangs_holds_up_nobody_for_longer_than_its_limit(model: Any) ->
     script.said[rollouts.conversing.stream_of(2, 1)] = "hang"
     drawer = Conversing(script, environment, model)
     sampling = Sampling(max_new_tokens=2000, max_prompt_tokens=500)
-    drawn = [one for (one,) in rollouts.draw(model, drawer, samples, sampling, 1, seed=0, converses=True)]
+    drawn = [one for (one,) in rollouts.draw(model, drawer, samples, sampling, 1, seed=0)]
     assert [each.lost is None for each in drawn] == [row != 2 for row in range(6)]
     assert drawn[2].lost == "TimeoutError: no answer within step_seconds, 0.5 s"
     for row in (0, 1, 3, 4, 5):

@@ -180,7 +180,6 @@ def test_trace(files: dict[str, ModuleType], tiny_model_dir: Path, tmp_path: Pat
         per_prompt=2,
         seed=5,
         lent_policy=lent,
-        converses=True,
     )
     with lent.lend():
         found = reward.scored(rollout)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,16 @@ from fgrl import rollouts
 from fgrl.base.errors import DataError
 from fgrl.components.engines.hf import HF
 from fgrl.components.rewards.environment import EnvironmentReward
-from fgrl.kinds import Reward
+from fgrl.kinds import Drawer, Reward
 from fgrl.kinds.specs import Sampling
 from fgrl.models.decoding.draw import draw, uniforms
 from fgrl.registry import build
-from fgrl.rollouts.conversing import Conversing, stream_of
+from fgrl.rollouts.conversing import Conversing, stream_of, talking
 from fgrl.rollouts.kept import Kept
 from fgrl.rollouts.replies import CUT
-from fgrl.types import DrawnResponse, Sample, messages_of
+from fgrl.training import gather
+from fgrl.training.online import scored
+from fgrl.types import DrawnResponse, Rewards, Rollout, Sample, messages_of
 
 PROMPTS = [Sample(id=str(i), prompt=f"Question {i} about the sea") for i in range(3)]
 SAMPLING = Sampling(max_new_tokens=120, batch_size=4)
@@ -38,7 +42,7 @@ def model(tiny_model_dir: Path) -> Any:
 def conversations(model: Any, environment: Talk, prompts: list[Sample] = PROMPTS, **how: Any) -> list[DrawnResponse]:
     drawer = Conversing(how.pop("drawer", None) or HF().open(model), environment, model)
     sampling = SAMPLING.model_copy(update=how)
-    drawn = rollouts.draw(model, drawer, prompts, sampling, per_prompt=2, seed=7, converses=True)
+    drawn = rollouts.draw(model, drawer, prompts, sampling, per_prompt=2, seed=7)
     return [each for group in drawn for each in group]
 
 
@@ -225,6 +229,105 @@ def test_the_number_of_turns_is_limited(model: Any) -> None:
         assert each.finish == "length"
 
 
+class Closing(talks.Counting):
+    """Notes when it is closed, and what happens then."""
+
+    closed: list[str] = []
+    at_close: Any = None
+
+    def close(self) -> None:
+        self.closed.append(threading.current_thread().name)
+        if callable(self.at_close):
+            self.at_close()
+        if self.at_close is not None:
+            raise self.at_close
+
+
+class ClosingTalk(Talk):
+    """Conversations that have something to free."""
+
+    def begin(self, sample: Sample, seed: int) -> Closing:
+        return Closing(self.turns, None, self.faults, 0.0)
+
+
+@pytest.mark.parametrize("at_close", [None, talks.HANG.wait, ConnectionError("gone already")])
+def test_who_is_closed_holds_up_nobody(model: Any, at_close: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Closing, "closed", [])
+    monkeypatch.setattr(Closing, "at_close", staticmethod(at_close) if callable(at_close) else at_close)
+    drawn = conversations(model, ClosingTalk(max_turn_tokens=4, step_seconds=0.5))
+    assert drawn == conversations(model, Talk(max_turn_tokens=4))
+    assert len(Closing.closed) == 6
+    assert threading.current_thread().name not in Closing.closed
+
+
+def test_an_error_where_it_is_closed_is_raised(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Closing, "at_close", KeyError("no such session"))
+    with pytest.raises(KeyError, match="no such session"):
+        conversations(model, ClosingTalk(max_turn_tokens=4))
+
+
+def test_who_hangs_is_not_closed(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Closing, "closed", [])
+    drawn = conversations(model, ClosingTalk(max_turn_tokens=4, faults={1: talks.HANG.wait}, step_seconds=0.3))
+    assert all(each.lost for each in drawn)
+    assert not Closing.closed
+
+
+def test_a_kept_drawer_converses_as_the_one_inside(model: Any, tmp_path: Path) -> None:
+    turns = Kept(HF().open(model), tmp_path / "turns.jsonl")
+    assert not turns.converses
+    assert talking(turns, None, model) is turns
+    assert Kept(talking(turns, Talk(), model), tmp_path / "talks.jsonl").converses
+
+
+class Logged(Drawer):
+    """Another drawer, as an engine that gives log-probabilities."""
+
+    def __init__(self, drawer: Drawer) -> None:
+        self.drawer = drawer
+
+    def draw(self, requests: Any) -> list[DrawnResponse]:
+        return [replace(each, token_logp=[-1.0] * len(each)) for each in self.drawer.draw(requests)]
+
+
+class Gone(Talk):
+    """Cannot begin."""
+
+    def begin(self, sample: Sample, seed: int) -> Any:
+        raise ConnectionError("no server")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_process_in_which_no_conversation_began_is_missing(
+    model: Any, order: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where an engine gives log-probabilities, of which that process has none."""
+
+    def collected(environment: Talk, drawer: Drawer) -> tuple[Rollout, Rewards]:
+        rollout = rollouts.collect(
+            model, None, PROMPTS, SAMPLING, Conversing(drawer, environment, model), frozenset({"old_logp"}), per_prompt=2, seed=7
+        )  # fmt: skip
+        return rollout, scored(EnvironmentReward(), rollout)
+
+    parts = [collected(each, Logged(HF().open(model))) for each in (Talk(max_turn_tokens=4), Gone())]
+    parts = [parts[place] for place in order]
+
+    def gathered(into: list[Any], _own: Any) -> None:
+        into[:] = [(vars(rollout), vars(rewards)) for rollout, rewards in parts]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gathered)
+    for rollout, rewards in (gather.joined(*parts), gather.everywhere(*parts[0], 2)):
+        assert [why for why in rollout.lost or [] if why] == ["ConnectionError: no server"] * 6
+        known, _rewards, missing = gather.drop_missing(rollout, rewards)
+        assert missing == 6
+        assert known.drawn_logp is not None
+        assert torch.equal(known.drawn_logp, torch.where(known.drawn, -1.0, 0.0))
+        assert known.drawn_version is not None
+    silent = collected(Talk(max_turn_tokens=4), HF().open(model))
+    with pytest.raises(ValueError, match="only some of the parts"):
+        gather.joined(parts[0], silent) if order[0] == 0 else gather.joined(silent, parts[1])
+
+
 def test_what_is_drawn_is_kept(model: Any, tmp_path: Path) -> None:
     file, talk = tmp_path / "0-0.jsonl", Talk(max_turn_tokens=6)
     missed: list[int] = []
@@ -249,7 +352,7 @@ def test_what_is_drawn_is_kept(model: Any, tmp_path: Path) -> None:
 def test_an_environments_rewards_are_on_the_ends_of_turns(model: Any) -> None:
     rollout = rollouts.collect(
         model, None, PROMPTS, SAMPLING, Conversing(HF().open(model), Talk(max_turn_tokens=5), model),
-        frozenset({"old_logp"}), per_prompt=2, seed=7, converses=True,
+        frozenset({"old_logp"}), per_prompt=2, seed=7,
     )  # fmt: skip
     rewards = EnvironmentReward().scored(rollout)
     assert rewards.response.tolist() == [6.0] * 6
@@ -269,7 +372,7 @@ def test_functions_get_the_messages_of_a_conversation(model: Any, tmp_path: Path
     )
     rollout = rollouts.collect(
         model, None, PROMPTS, SAMPLING, Conversing(HF().open(model), Talk(max_turn_tokens=5), model),
-        frozenset({"old_logp"}), per_prompt=2, seed=7, converses=True,
+        frozenset({"old_logp"}), per_prompt=2, seed=7,
     )  # fmt: skip
     with scratch_imports():
         assert (

@@ -22,6 +22,7 @@ from fgrl.experiments import recipe
 from fgrl.experiments.pipeline import estimates, execute, plan
 from fgrl.experiments.pipeline.log import read_log
 from fgrl.experiments.pipeline.planning import Options
+from fgrl.experiments.pipeline.run import scratch_run
 from fgrl.feedback.llm.store import CompletionStore
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -273,3 +274,13 @@ def test_a_killed_run_asks_nothing_twice(whole: Whole, tmp_path: Path) -> None:
     assert len(whole.server.seen) == before + whole.needed
     assert whole.same_as(done)
     assert (done / "out" / "rollouts.jsonl").read_bytes() == (whole.folder / "out" / "rollouts.jsonl").read_bytes()
+
+
+def test_samples_are_shown_with_the_prompt_of_the_environment(tiny_model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "answers.jsonl").write_text('{"any": true, "answer": "No."}\n')
+    path = write(tmp_path, tiny_model_dir, {"name": "replay", "answers": str(tmp_path / "answers.jsonl")})
+    with scratch_imports(), scratch_run("sampled") as run:
+        stage: Any = recipe.load(path).stages["sampled"]
+        first, _second = stage.inspect(run, 2)
+    assert "".join(first.tokens).startswith("<|user|>\nI think of a word.")
+    assert first.note == "reference: lamp"

@@ -253,7 +253,7 @@ def collected(model: Any, drawer: Drawer) -> Rollout:
     prompts = [Sample(id=str(number), prompt=f"Question {number}") for number in range(3)]
     return rollouts.collect(
         model, model, prompts, Sampling(max_new_tokens=120, max_prompt_tokens=48), Conversing(drawer, Talk(max_turn_tokens=7), model),
-        frozenset({"old_logp", "ref_logp", "entropy"}), per_prompt=2, seed=11, converses=True,
+        frozenset({"old_logp", "ref_logp", "entropy"}), per_prompt=2, seed=11,
     )  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def test_answers_are_conversations(recipe: Path, tiny_model_dir: Path) -> None:
     prompts.setup(run)
     drawn = rollouts.draw(
         model, Conversing(HF().open(model), environment, model), list(prompts.read()), Sampling(max_new_tokens=90, max_prompt_tokens=48),
-        2, seed=run.seed, converses=True,
+        2, seed=run.seed,
     )  # fmt: skip
     rows = [each for group in drawn for each in group]
     answers = read_answers(out / "answers.jsonl")

@@ -36,7 +36,7 @@ def played(
     drawer = Conversing(Script(model.tokenizer, texts), environment, model)
     asked = sample or Sample(id="0", prompt="", meta={"seed": 7})
     sampling = Sampling(max_new_tokens=tokens, max_prompt_tokens=2000)
-    ((drawn,),) = rollouts.draw(model, drawer, [asked], sampling, 1, seed=0, converses=True)
+    ((drawn,),) = rollouts.draw(model, drawer, [asked], sampling, 1, seed=0)
     return drawn
 
 

@@ -14,12 +14,11 @@ from fgrl.measuring.attributing import attributions
 from fgrl.pages.report.marked_tokens import MarkedTokens
 from fgrl.runs.results.text import reward_facts
 from fgrl.training.stored_rollouts import token_columns
-from fgrl.types import Advantages, Rewards, Rollout, Sample
+from fgrl.types import Advantages, Prompt, Rewards, Rollout, Sample
 
 
-def of_prompt(sample: Sample, tokenizer: Any, max_tokens: int) -> MarkedTokens:
-    """Return a prompt that is to be answered, as `max_tokens` leave it, with the right answers where they are known."""
-    kept = rollouts.encode_prompt(tokenizer, sample.prompt, max_tokens)
+def of_prompt(sample: Sample, tokenizer: Any, kept: Prompt) -> MarkedTokens:
+    """Return the encoded prompt of a sample, which is to be answered, with the right answers where they are known."""
     right = [sample.reference] if isinstance(sample.reference, str) else sample.reference or []
     return MarkedTokens(
         title=f"{sample.id}: {_tokens('prompt', len(kept), kept.lost)}",

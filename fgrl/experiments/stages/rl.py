@@ -434,15 +434,14 @@ class RLStage(TrainingStage):
             model, drawer, self.rollout.sampling, seed=run.seed, name="before training",
             micro_batch_size=self.train.micro_batch_size,
         )  # fmt: skip
-        prompts, environment = list(islice(self.prompts.read(), -(-count // per_prompt))), self.rollout.environment
-        talker = drawer if environment is None else conversing.Conversing(drawer, environment, model)
+        prompts = list(islice(self.prompts.read(), -(-count // per_prompt)))
+        talker = conversing.talking(drawer, self.rollout.environment, model)
         with drawer, torch.no_grad(), lent.lend():
             drawer.take(model, 0)
             console.phase("drawing")
             rollout = rollouts.collect(
                 model, model, prompts, self.rollout.sampling, talker, needs, per_prompt=per_prompt,
                 seed=run.seed, critic=critic, micro_batch_size=self.train.micro_batch_size, lent_policy=lent,
-                converses=environment is not None,
             )  # fmt: skip
             beside = auxiliary_models.load(self.auxiliaries(), run, self.model, trainable=False)
             rollout.columns = auxiliary_models.columns(rollout, beside, self.train.micro_batch_size)

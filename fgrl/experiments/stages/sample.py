@@ -86,8 +86,7 @@ class SampleStage(Stage):
         responses = len(prompts) * self.per_prompt
         with self.engine.open(model) as drawer, run.progress("responses", responses) as ticker:
             drawer.take(model, 0)
-            environment = self.environment
-            talker = drawer if environment is None else conversing.Conversing(drawer, environment, model)
+            talker = conversing.talking(drawer, self.environment, model)
             for start in range(0, len(prompts), chunk):
                 batch = prompts[start : start + chunk]
                 # both ends, so that what another `sampling.batch_size` left unfinished is not taken for this part
@@ -95,7 +94,6 @@ class SampleStage(Stage):
                 if not part.exists():
                     drawn = rollouts.draw(
                         model, talker, batch, self.sampling, self.per_prompt, seed=run.seed, first=start,
-                        converses=environment is not None,
                     )  # fmt: skip
                     lost = [each.lost for group in drawn for each in group if each.lost is not None]
                     if lost:  # a run that goes on draws it again
@@ -106,18 +104,30 @@ class SampleStage(Stage):
                 parts.append(part)
                 ticker.advance(len(batch) * self.per_prompt)
                 run.stop_if_interrupted()
-        if environment is not None and failures:
-            report_failures(environment, failures, responses, "conversations", run.say)
+        if self.environment is not None and failures:
+            report_failures(self.environment, failures, responses, "conversations", run.say)
         count = write_jsonl(run.out / "samples.jsonl", (s for part in parts for s in read_jsonl(part, Sample)))
         missing = {"missing": len(failures)} if failures else {}
         return {"prompts": count, "responses": responses - len(failures), **missing, **cut.summary()}
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
-        """Prompts as the model sees them, with their references where these are known."""
-        self.prompts.setup(run)
-        tokenizer = run.model(self.model).tokenizer
-        for sample in islice(self.prompts.read(), count):
-            yield previews.of_prompt(sample, tokenizer, self.sampling.max_prompt_tokens)
+        """Prompts as the model sees them, those of the environment where there is one, with their references where these
+        are known.
+        """
+        self.setup(run)
+        tokenizer, environment = run.model(self.model).tokenizer, self.environment
+        prompts, converses = list(islice(self.prompts.read(), count)), environment is not None
+        for request, sample in zip(
+            rollouts.requests(tokenizer, prompts, self.sampling, 1, seed=run.seed, converses=converses),
+            prompts,
+            strict=True,
+        ):
+            prompt = request.prompt
+            if environment is not None:
+                episode = environment.begin(sample, conversing.seed_of(request))
+                prompt = conversing.opening(tokenizer, request, episode)
+                episode.close()
+            yield previews.of_prompt(sample, tokenizer, prompt)
 
 
 def with_drawn(sample: Sample, drawn: Sequence[DrawnResponse]) -> Sample:

@@ -148,7 +148,7 @@ def test_the_value_behind_a_truncated_end_is_what_the_critic_says_before_a_next_
     prompts.append(Sample(id="good", prompt="A conversation that ends"))
     rollout = rollouts.collect(
         model, None, prompts, Sampling(max_new_tokens=120, batch_size=4), Conversing(HF().open(model), environment, model),
-        frozenset({"values"}), per_prompt=2, seed=7, converses=True, critic=critic, micro_batch_size=3,
+        frozenset({"values"}), per_prompt=2, seed=7, critic=critic, micro_batch_size=3,
     )  # fmt: skip
     assert rollout.terminated is not None
     assert rollout.terminated.tolist() == [False] * 4 + [True] * 2

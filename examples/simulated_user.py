@@ -1,7 +1,5 @@
 """A simulated user: a language model that knows a word and answers questions about it, until the policy says the word."""
 
-from pydantic import Field
-
 from fgrl import Client, Environment, Episode, Message, Question, Request, answered, register
 
 
@@ -15,7 +13,8 @@ class Talk(Episode):
         if self.word.lower() in text.lower():
             return "Yes, that is it.", 1.0, True, False, {}
         self.said.append(Message(role="user", content=text.strip() or "(nothing)"))
-        answer = answered(self.user.client, Question(self.user.request(self.word, self.said), str.strip))
+        request = self.user.request(self.word, self.said)
+        answer = answered(self.user.client, Question(request, str.strip, allow_truncated=True))
         self.said.append(Message(role="assistant", content=answer))
         return answer, 0.0, False, False, {}
 
@@ -26,7 +25,7 @@ class SimulatedUser(Environment):
 
     client: Client
     """The language model that answers for the user."""
-    max_tokens: int = Field(40, ge=1)
+    max_tokens: int = 40
     """Length of an answer."""
 
     def begin(self, sample, seed):

@@ -282,5 +282,5 @@ def test_samples_are_shown_with_the_prompt_of_the_environment(tiny_model_dir: Pa
     with scratch_imports(), scratch_run("sampled") as run:
         stage: Any = recipe.load(path).stages["sampled"]
         first, _second = stage.inspect(run, 2)
-    assert "".join(first.tokens).startswith("<|user|>\nI think of a word.")
+    assert "".join(first.tokens).startswith("<s><|user|>\nI think of a word.")
     assert first.note == "reference: lamp"

@@ -168,11 +168,11 @@ class AnsweredSet:
         `folder`.
         """
         share = steps.split(range(len(self.prompts)), process.world)[process.rank]
-        own = answering.answers(
+        own = together.in_all(lambda: answering.answers(
             self.settings, self.name, self.model, self.reference, [self.prompts[i] for i in share], self.run,
             sampling=self.settings.sampling, rewards={}, seed=seeds.of_evaluation(self.run.seed),
             first=share.start, without_adapter=self.reference is None,
-        )  # fmt: skip
+        ))  # fmt: skip
         name = TRAINED if step else START
         drawn = {name: together.everybody(own)}
         self.settings.check_conversations(self.name, drawn[name], self.run.say)

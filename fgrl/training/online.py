@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 
 from fgrl import models, rollouts
 from fgrl.base import console, seeds
-from fgrl.base.errors import FAILED, DataError, FgrlError, Stopped
+from fgrl.base.errors import DataError, Stopped
 from fgrl.feedback.llm import together
 from fgrl.kinds import Correction, Drawer, Environment, OnlineAlgorithm, Reward, Run, note_step
-from fgrl.kinds.functions import as_user_error, checked_advantages, checked_state, own_code, report_failures
+from fgrl.kinds.functions import checked_advantages, checked_state, own_code, report_failures
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import name_of
 from fgrl.rollouts import policies
@@ -30,8 +30,6 @@ from fgrl.training.token_rewards import TokenRewards
 from fgrl.training.trainer import OnlineSettings
 from fgrl.training.units import RolloutUnits
 from fgrl.types import Advantages, Batch, Numbers, Rewards, Rollout, Sample
-
-T = TypeVar("T")
 
 SHOWN = 80
 """Characters of a text in an error."""
@@ -102,7 +100,7 @@ class OnlineRounds(Rounds):
         # the precision is that of training steps, or the probability ratio would not start at 1
         with process.forward_context(), torch.no_grad(), nullcontext() if lent_policy is None else lent_policy.lend():
             # 1. to 4. responses, and their rewards; 5. advantages
-            drawer = self.draws.of(number)  # when nothing is drawn ahead any more
+            drawer = together.in_all(lambda: self.draws.of(number))  # when nothing is drawn ahead any more
             self.draws.forget(before=number // self.settings.checkpoint_every * self.settings.checkpoint_every)
             self.drawer.wake()
             self.drawer.take(self.model.actor, number)
@@ -186,7 +184,7 @@ class OnlineRounds(Rounds):
         share = split(range(len(prompts)), process.world)[process.rank]
         # 2. responses, with the log-probabilities, entropies and values that the algorithm and the reward need
         console.phase("drawing")
-        rollout = in_all(lambda: rollouts.collect(
+        rollout = together.in_all(lambda: rollouts.collect(
             self.model.actor, self.reference, [prompts[i] for i in share],
             self.sampling, drawer, self.needs, per_prompt=self.per_prompt, critic=self.model.critic,
             seed=seeds.of_round(self.run.seed, number), first=again * len(prompts) + share[0], lent_policy=lent_policy,
@@ -200,7 +198,7 @@ class OnlineRounds(Rounds):
         console.phase("scoring")
         progress = number / (self.count - 1) if self.count > 1 else 1.0
         note_step(self.reward, number * self.total_steps // self.count, self.total_steps, progress)
-        rewards = in_all(lambda: self._scored(rollout))
+        rewards = together.in_all(lambda: self._scored(rollout))
         spent["seconds/collect"] += collected - begin
         spent["seconds/score"] += time.perf_counter() - collected
         # 4. those of all processes
@@ -303,27 +301,6 @@ class OnlineRounds(Rounds):
         self.algorithm.load_state_dict(state["algorithm"])
         self.watch.load_state_dict(state["watch"])
         self.metrics = state["collected"]
-
-
-def in_all(work: Callable[[], T]) -> T:
-    """Return what `work` returns in this process. An error that a person can act on, the user's own code's among them, is
-    raised by all processes at once.
-    """
-    done: T | None = None
-    failure: FgrlError | None = None
-    try:
-        done = work()
-    except Exception as error:
-        failure = as_user_error(error)
-        if failure is None and isinstance(error, FgrlError) and error.exit_code != FAILED:
-            failure = error
-        if failure is None:
-            raise
-    failures = together.everybody([failure])
-    first = next((problem for problem in failures if problem is not None), None)
-    if first is not None:
-        raise first
-    return cast(T, done)
 
 
 def scored(reward: Reward, rollout: Rollout) -> Rewards:

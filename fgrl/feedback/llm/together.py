@@ -12,10 +12,12 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fgrl.base import lazy
+from fgrl.base.errors import FAILED, FgrlError
 from fgrl.kinds import Client
+from fgrl.kinds.functions import as_user_error
 from fgrl.types import Completion, Request
 
 distributed = lazy.load("torch.distributed")
@@ -80,6 +82,27 @@ def lead(direct: Callable[[Share[W, R]], V], answer: Share[W, R]) -> V:
     while isinstance(order := _broadcast(None), list):
         _gathered(_attempt(answer, _part(order)))
     return _get(order)
+
+
+def in_all(work: Callable[[], T]) -> T:
+    """Return what `work` returns in this process. An error that a person can act on, the user's own code's among them, is
+    raised by all processes at once.
+    """
+    done: T | None = None
+    failure: FgrlError | None = None
+    try:
+        done = work()
+    except Exception as error:
+        failure = as_user_error(error)
+        if failure is None and isinstance(error, FgrlError) and error.exit_code != FAILED:
+            failure = error
+        if failure is None:
+            raise
+    failures = everybody([failure])
+    first = next((problem for problem in failures if problem is not None), None)
+    if first is not None:
+        raise first
+    return cast(T, done)
 
 
 def _part(work: list[W]) -> list[W]:

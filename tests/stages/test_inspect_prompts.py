@@ -35,7 +35,7 @@ def shown(tmp_path: Path, tiny_model_dir: Path):
             "prompts": {"name": "ms_marco", "path": "json", "files": [str(data)], "prompt": str(PROMPT)},
         }  # fmt: skip
         said: list[str] = []
-        run = SimpleNamespace(say=said.append, model=lambda spec: SimpleNamespace(tokenizer=tokenizer))
+        run = SimpleNamespace(say=said.append, seed=0, model=lambda spec: SimpleNamespace(tokenizer=tokenizer))
         return list(registry.build(Stage, node).inspect(run, 3)), said
 
     return show

@@ -114,7 +114,8 @@ class SampleStage(Stage):
         """Prompts as the model sees them, those of the environment where there is one, with their references where these
         are known.
         """
-        self.setup(run)
+        for part in filter(None, (self.prompts, self.environment)):
+            part.setup(run)
         tokenizer, environment = run.model(self.model).tokenizer, self.environment
         prompts, converses = list(islice(self.prompts.read(), count)), environment is not None
         for request, sample in zip(

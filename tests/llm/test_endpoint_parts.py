@@ -12,6 +12,7 @@ import pytest
 
 from fgrl.base.errors import Unavailable
 from fgrl.base.sanitizing import Scrubber
+from fgrl.components.clients.openai import OpenAI
 from fgrl.feedback.llm import chat_answer
 from fgrl.feedback.llm.endpoint import RateLimits
 from fgrl.feedback.llm.endpoint_errors import EndpointErrors, requested_pause
@@ -173,3 +174,23 @@ def test_tokens_are_counted_only_if_they_are_limited_and_may_exceed_a_burst() ->
 
     assert asyncio.run(pace()) >= 0.2 * 0.95
     assert counted == [6_200]
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_at_the_same_time_shares_connections() -> None:
+    endpoint = OpenAI(model="m", api_key_env=None).endpoint("http://127.0.0.1:9/v1")
+
+    async def ask() -> None:
+        async with endpoint._connected() as first:
+            async with endpoint._connected() as second:
+                assert second is first
+            assert not first.is_closed()
+        assert first.is_closed()
+        async with endpoint._connected() as third:
+            assert third is not first
+            assert not third.is_closed()
+        assert third.is_closed()
+
+    asyncio.run(ask())

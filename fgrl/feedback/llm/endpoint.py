@@ -20,7 +20,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,8 @@ class Endpoint:
     def __post_init__(self) -> None:
         self.mode: Mode = "schema" if self.structured == "auto" else self.structured
         self.slots = asyncio.Semaphore(self.settings.concurrency)
+        self._users = 0
+        self._library: openai.AsyncOpenAI | None = None
         self.limits = RateLimits(self.settings.requests_per_minute, self.settings.tokens_per_minute)
 
     def ask(self, calls: Sequence[Call], desk: Desk) -> None:
@@ -117,13 +120,26 @@ class Endpoint:
                     desk.halt(error)
 
         try:
-            async with self._connect() as library, asyncio.TaskGroup() as workers:
+            async with self._connected() as library, asyncio.TaskGroup() as workers:
                 for _ in range(min(self.settings.concurrency, len(calls))):
                     workers.create_task(worker(library))
         except Exception as error:
             desk.halt(error)
         finally:
             finished.set()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[openai.AsyncOpenAI]:
+        """Give the connections, which threads that ask at the same time share."""
+        self._users += 1
+        self._library = library = self._library or self._connect()
+        try:
+            yield library
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._library = None
+                await library.close()
 
     def _connect(self) -> openai.AsyncOpenAI:
         # shorter than a whole attempt: what never reached the server is not charged

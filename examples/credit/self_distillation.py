@@ -4,28 +4,23 @@
 
 Both are the policy that drew the response, at the temperature of sampling; the first one reads a prompt that names the reference. With `ppo`, no values and
 `lam: 0`, the advantage of a token is its own reward, and the mean of the gradient is that of -KL(policy || policy that is told), token by token.
-With the algorithm `told_distance` the loss is that KL over the whole vocabulary, of the distribution of each token, which has less noise.
+With the algorithm `told_distance` (told_distance.py) the loss is that KL over the whole vocabulary, of the distribution of each token, which has less noise.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import torch
 from pydantic import Field
 
 from fgrl import (
-    Advantages,
-    Aggregation,
     DataError,
     Mean,
     Message,
-    PolicyGradient,
     Reward,
     Rewards,
     encode_prompt,
-    ops,
     pad_prompts,
     per_row,
     register,
@@ -78,24 +73,3 @@ class SelfDistillation(Reward):
         if isinstance(sample.prompt, str):
             return sample.prompt + told
         return [*sample.prompt[:-1], Message(role=sample.prompt[-1].role, content=sample.prompt[-1].content + told)]
-
-
-@register("told_distance")
-class ToldDistance(PolicyGradient):
-    """The KL over the whole vocabulary between the policy and the policy that is told the answer, on the policy's own responses."""
-
-    columns_read = frozenset({"told"})
-
-    of: Literal["student", "teacher"] = "student"
-    """`student`: KL(policy || policy that is told), `teacher`: the other way round."""
-    start: bool = False
-    """The policy as it was before training is told; it needs an adapter."""
-    aggregate: Aggregation = "token_mean"
-    """Average over all tokens of a step."""
-
-    def advantages(self, rollout, rewards):
-        return Advantages(torch.where(rollout.drawn, rewards.token, 0.0))
-
-    def loss(self, model, batch):
-        distance = self.distance(model, batch, batch.columns["told"], of=self.of, adapter=not self.start)
-        return self.total(distance, batch), {"told_distance": ops.mean_metric(distance.detach(), batch.drawn)}

@@ -788,6 +788,7 @@ def test_the_recipes_are_valid_and_say_what_needs_the_policy() -> None:
                 "prime",
                 "gtpo",
                 "rto",
+                "trace_answer",
                 "cispo",
                 "dapo",
                 "turns",

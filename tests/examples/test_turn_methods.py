@@ -42,7 +42,17 @@ TALKS: list[tuple[int, list[tuple[float, str]]]] = [
 @pytest.fixture(scope="module")
 def files() -> Iterator[dict[str, ModuleType]]:
     with scratch_imports():
-        names = ("self_distillation", "number_game", "mt_grpo", "gigpo", "progress", "trace_answer", "cispo", "dapo")
+        names = (
+            "self_distillation",
+            "number_game",
+            "mt_grpo",
+            "gigpo",
+            "progress",
+            "trace_answer",
+            "cispo",
+            "dapo",
+            "told_distance",
+        )
         yield {name: import_file(FOLDER / f"{name}.py") for name in names}
 
 
@@ -281,7 +291,7 @@ def test_the_distance_to_the_policy_that_is_told(
     )
     with lent.lend():
         rewards = reward.scored(rollout)
-    algorithm = files["self_distillation"].ToldDistance(of=of, start=start)
+    algorithm = files["told_distance"].ToldDistance(of=of, start=start)
     units = RolloutUnits(rollout, rewards, algorithm.advantages(rollout, rewards), pad_id=model.pad_id)
     batch = replace(units.batch([3, 0, 2, 1]), temperature=0.8)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]

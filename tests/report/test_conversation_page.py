@@ -87,3 +87,14 @@ def test_a_cell_shows_a_conversation() -> None:
     html = fragment.html(Answer.model_validate({"sample": {"id": "1", "prompt": "Play"}, **TALK}))
     assert "turn 1 · reward +0.500" in html
     assert "<script>alert" not in html
+
+
+def test_a_turn_has_its_end_and_silence_of_the_environment_is_not_drawn() -> None:
+    talk = {
+        "response": {"text": "a\nuser\nc", "finished": True}, "tokens": ["a", "END", "\nuser", "c", "END"],
+        "offsets": [[0, 1], [1, 1], [1, 7], [7, 8], [8, 8]], "turn": [0, 0, -1, 1, 1],
+        "turns": [{"end": 2, "reward": 0.0, "text": "a", "observation": "go on"}, {"end": 5, "reward": 1.0, "text": "c", "observation": ""}],
+    }  # fmt: skip
+    html = fragment.html(Answer.model_validate({"sample": {"id": "1", "prompt": "Play"}, **talk}))
+    assert html.count("ends the answer") == 2
+    assert html.count('<b class="who">environment') == 1

@@ -344,10 +344,10 @@ def _spoken(item: MarkedTokens, number: int) -> Markup:
 
 
 def _observed(item: MarkedTokens, number: int) -> Markup:
-    """Return what the environment answered to a turn."""
-    if not 0 <= number < len(item.turns):
+    """Return what the environment answered to a turn; empty where that is nothing."""
+    turn = item.turns[number] if 0 <= number < len(item.turns) else None
+    if turn is None or not (turn.observation or turn.error):
         return Markup("")
-    turn = item.turns[number]
     problem = (
         Markup(' <span class="warn">{}</span>').format(long(turn.error, MOST_REASON)) if turn.error else Markup("")
     )

@@ -90,16 +90,20 @@ class MarkedTokens:
         or filled with nothing.
         """
         count = len(answer.tokens)
-        ended = bool(answer.response.finished and count)
-        if answer.turn and ended:  # its last turn may have no end token
-            ended = answer.offsets[-1][0] == answer.offsets[-1][1]
         turn = answer.turn if len(answer.turn) == count else []
-        kinds = ["environment" if number < 0 else "response" for number in turn or [0] * count]
+        ends = {count - 1} if answer.response.finished else set()
+        if turn:  # a turn may have no end token
+            last = (place for place in range(count) if turn[place : place + 2] != [turn[place]] * 2)
+            ends = {place for place in last if answer.offsets[place][0] == answer.offsets[place][1]}
+        kinds = [
+            "environment" if number < 0 else "eos" if place in ends else "response"
+            for place, number in enumerate(turn or [0] * count)
+        ]
         own, ids = answer.token_rewards.get(values, []), segments_of(answer, values)
         return cls(**{
             "title": answer.model,
             "tokens": answer.tokens,
-            "kinds": kinds[: count - ended] + ["eos"] * ended,
+            "kinds": kinds,
             "segments": [*ids, *[-1] * count][:count] if ids else None,
             "values": [*own, *[None] * count][:count] if own else None,
             "text": answer.text,

@@ -164,15 +164,20 @@ class LookUp(Game):
 
 
 class Halves(Game):
-    """A number to find. `guess M` asks whether it is above M; `answer M` commits."""
+    """A number to find. `guess M` asks whether it is above M; `answer M` commits.
 
-    name, turns, accuracy = "halves", 5, 0.6
+    All splits have the same few ranges: a model that saw some numbers of a range only would know those of another split to be rare.
+    """
+
+    name, turns, accuracy = "halves", 5, 0.5
     size = 4
     """Numbers that it may be."""
 
     def __init__(self, number: int) -> None:
-        self.low, self.hidden = _hidden()[number % len(_hidden())]
-        self.first = (self.low, self.low + self.size - 1)
+        draw = random.Random(f"halves {number}")
+        low = draw.randint(1, len(NUMBERS) - self.size + 1)
+        self.hidden = draw.randrange(low, low + self.size)
+        self.first = (low, low + self.size - 1)
         self.answer = str(self.hidden)
         self.prompt = "number {} {}".format(*self.first)
 
@@ -217,19 +222,10 @@ class Halves(Game):
         return 1 - (state[1] - state[0] + 1) / self.size
 
 
-@lru_cache
-def _hidden() -> list[tuple[int, int]]:
-    """Return all pairs of the smallest number and the hidden one, shuffled: as many as a multiple of 10, so that no pair is in two splits."""
-    lows = range(1, len(NUMBERS) - Halves.size + 2)
-    pairs = [(low, low + above) for low in lows for above in range(Halves.size)]
-    random.Random(0).shuffle(pairs)
-    return pairs[: len(pairs) // 10 * 10]
-
-
 class Doors(Game):
     """Two doors, one behind the other, and keys of which one hand holds one. `ring` does nothing."""
 
-    name, turns, accuracy, first = "doors", 6, 0.55, (0, None)
+    name, turns, accuracy, first = "doors", 6, 0.6, (0, None)
 
     def __init__(self, number: int) -> None:
         draw = random.Random(f"doors {number}")

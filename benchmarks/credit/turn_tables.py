@@ -16,7 +16,10 @@ import benchmark
 from comparisons import ORACLE, PRIMARY, SCALAR, by_task, holm, p_value, paired, share_of_oracle, shown, shown_change
 
 PHASE, TUNING = "turns_test", "turns_tune"
-MEANS = {"turns": "policy.turns", "KL": "policy.kl", "right sign": "sign", "AUC": "auc", "on the useless tool": "useless"}  # fmt: skip
+MEANS = {
+    "return": "policy.return", "turns": "policy.turns", "KL": "policy.kl", "right sign": "sign", "AUC": "auc",
+    "on the useless tool": "useless",
+}  # fmt: skip
 """Columns of means over seeds, and the numbers of the lines that they are of."""
 
 

@@ -206,6 +206,7 @@ def test_tables_over_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
             "policy.right": right,
             "start.right": 0.25,
             "policy.turns": 3.0,
+            "policy.return": 0.2,
             "policy.kl": 1.0,
             "seconds of the policy": 9.0,
         }

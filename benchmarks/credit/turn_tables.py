@@ -43,7 +43,7 @@ def methods() -> None:
         "| told | method | game | seeds | successes | before | difference to `even` | p (Holm) | share of the oracle's advantage |",
         end="",
     )
-    print(f" {' | '.join(MEANS)} | seconds |\n|{'---|' * (10 + len(MEANS))}")
+    print(f" {' | '.join(MEANS)} | processor seconds |\n|{'---|' * (10 + len(MEANS))}")
     for method, each in told.items():
         for name, methods in found.items():
             lines = list(methods.get(method, {}).values())
@@ -56,7 +56,7 @@ def methods() -> None:
                 f"{statistics.mean(line['start.right'] for line in lines):.3f}", shown_change(change),
                 f"{max(p, 1e-4):.4f}" if change else "", "" if share is None else f"{share[0]:.2f} [{share[1]:.2f}, {share[2]:.2f}]",
                 *(f"{statistics.mean(values):.2f}" if (values := [line[key] for line in lines if key in line]) else "" for key in MEANS.values()),
-                f"{statistics.median(line['seconds of the policy'] for line in lines):.1f}",
+                f"{statistics.median(line['processor seconds'] for line in lines):.1f}",
             ]  # fmt: skip
             print(f"| {' | '.join(row)} |")
 

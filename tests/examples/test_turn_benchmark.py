@@ -169,6 +169,33 @@ def test_every_method_over_turns_is_a_recipe(tiny_model_dir: Path) -> None:
     assert ("trace", "doors") not in tried
 
 
+def test_the_test_has_the_rates_that_were_best_on_the_same_game(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = importlib.import_module("benchmark")
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    rights = {("lookup", 1e-4): 0.6, ("lookup", 1e-3): 0.3, ("doors", 1e-4): 0.4, ("doors", 1e-3): 0.9}
+    lines = [
+        {"method": "even", "task": name, "settings": {"vars.lr": rate}, "policy.right": right}
+        for (name, rate), right in rights.items()
+    ]
+    (tmp_path / "turns_tune.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
+    points = [each for each in benchmark.points("turns_test") if each.method in {"even", "random", "grpo"}]
+    found = {(each.method, each.task): each.settings for each in points}
+    for method in ("even", "random"):
+        assert (found[method, "lookup"], found[method, "doors"]) == ({"vars.lr": 1e-4}, {"vars.lr": 1e-3})
+    assert found["even", "halves"] == found["grpo", "doors"] == {}
+    assert benchmark.untuned(benchmark.read("plan.yaml")["turns_test"], points) == ["grpo"]
+
+
+@pytest.mark.parametrize("table", ["headline", "methods", "tuned"])
+def test_the_page_shows_the_tables_of_the_committed_lines(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """After new lines: paste what `turn_tables.py` prints into the page, and read the sentences around it again."""
+    getattr(importlib.import_module("turn_tables"), table)()
+    shown = set((FOLDER.parents[1] / "docs" / "credit-benchmark-turns.md").read_text(encoding="utf-8").splitlines())
+    assert [line for line in capsys.readouterr().out.splitlines() if line not in shown] == []
+
+
 @pytest.fixture(scope="module")
 def small_start(_importable, tmp_path_factory: pytest.TempPathFactory) -> str:
     smaller = {"stages.blank": {"name": "turn_language_model", "hidden": 16, "layers": 1}}
@@ -208,7 +235,7 @@ def test_tables_over_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
             "policy.turns": 3.0,
             "policy.return": 0.2,
             "policy.kl": 1.0,
-            "seconds of the policy": 9.0,
+            "processor seconds": 9.0,
         }
         return (
             json.dumps({"method": method, "task": "doors", "seed": seed, "settings": {"vars.lr": rate}, **numbers})

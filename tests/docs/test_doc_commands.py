@@ -65,6 +65,8 @@ NOT_HERE = {
     ("docs/how-to/use-a-policy.md", "fgrl export"): POLICY_TEST,
     ("docs/how-to/write-a-component.md", "fgrl check"): "own.py stands for a file of the reader: parsed",
     ("docs/how-to/engines.md", "fgrl check"): "own.py stands for a file of the reader: parsed",
+    ("docs/how-to/environments.md", "fgrl run recipes/small/agent.yaml"): TRAINS,
+    ("docs/how-to/environments.md", "fgrl compare"): TRAINS,
     ("docs/how-to/environments.md", "fgrl check"): "guess.py stands for a file of the reader: parsed",
     ("docs/how-to/use-a-policy.md", "fgrl chat"): POLICY_TEST,
     ("docs/papers/span_feedback.md", "fgrl run"): TRAINS,

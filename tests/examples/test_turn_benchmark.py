@@ -25,7 +25,7 @@ NAMES = ("lookup", "halves", "doors")
 @pytest.fixture(scope="module", autouse=True)
 def _importable():
     sys.path.insert(0, str(FOLDER))
-    with scratch_registry.scratch():
+    with scratch_registry.scratch_imports():
         yield importlib.import_module("turn_credit")
     sys.path.remove(str(FOLDER))
 

@@ -91,10 +91,11 @@ class MarkedTokens:
         """
         count = len(answer.tokens)
         turn = answer.turn if len(answer.turn) == count else []
+        offsets = answer.offsets if len(answer.offsets) == count else []
         ends = {count - 1} if answer.response.finished else set()
-        if turn:  # a turn may have no end token
+        if turn and offsets:  # a turn may have no end token
             last = (place for place in range(count) if turn[place : place + 2] != [turn[place]] * 2)
-            ends = {place for place in last if answer.offsets[place][0] == answer.offsets[place][1]}
+            ends = {place for place in last if offsets[place][0] == offsets[place][1]}
         kinds = [
             "environment" if number < 0 else "eos" if place in ends else "response"
             for place, number in enumerate(turn or [0] * count)
@@ -107,7 +108,7 @@ class MarkedTokens:
             "segments": [*ids, *[-1] * count][:count] if ids else None,
             "values": [*own, *[None] * count][:count] if own else None,
             "text": answer.text,
-            "offsets": answer.offsets if len(answer.offsets) == count else [],
+            "offsets": offsets,
             "violations": [span for spans in answer.violations.values() for span in spans],
             "annotations": [*answer.annotations.items(), *recorded(answer.response)],
             "verdicts": answer.verdicts,

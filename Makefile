@@ -56,10 +56,10 @@ evidence: $(VENV)/.dev
 	$(BIN)/python -m pytest -m evidence --override-ini timeout=7200
 	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest tests/components tests/ops --override-ini timeout=7200
 	for file in $(SLOW); do $(BIN)/python $$file || exit 1; done
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/credit/benchmark.py run --minutes 20
+	OMP_NUM_THREADS=1 $(BIN)/python -m fgrl_benchmark.benchmark run --minutes 20
 
 credit-benchmark: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/credit/benchmark.py run
+	OMP_NUM_THREADS=1 $(BIN)/python -m fgrl_benchmark.benchmark run
 
 wordnet:
 	mkdir -p build/wordnet

@@ -23,7 +23,7 @@ from fgrl.kinds import OnlineAlgorithm, Verifier
 from fgrl.registry import build
 from fgrl.types import Rewards, Rollout, Sample
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "credit"
+FOLDER = Path(__file__).parents[2] / "fgrl_benchmark"
 NAMES = ("opposites", "sums", "facts", "code", "brackets", "banned")
 CHANGES = (
     {}, {"credit": "even"}, {"credit": "random"}, {"credit": "wrong"}, {"drop": 0.5}, {"flip": 0.5}, {"invent": 0.5},
@@ -200,7 +200,7 @@ def test_criteria_are_kept_where_their_words_are_right() -> None:
 
 
 def test_where_credit_is() -> None:
-    quality = importlib.import_module("credit_quality")
+    quality = importlib.import_module("fgrl_benchmark.credit_quality")
     task = tasks().task("opposites", 2, 1)
     prompt = "opposites so hot so big"  # cold is right, cold for big is wrong
 
@@ -233,7 +233,7 @@ def test_where_credit_is() -> None:
 def test_auc_is_that_of_scikit_learn() -> None:
     from sklearn.metrics import roc_auc_score
 
-    quality = importlib.import_module("credit_quality")
+    quality = importlib.import_module("fgrl_benchmark.credit_quality")
     draw = np.random.default_rng(0)
     for _ in range(20):
         values, up = draw.integers(0, 5, 30).astype(float), draw.random(30) < 0.4
@@ -243,7 +243,7 @@ def test_auc_is_that_of_scikit_learn() -> None:
 
 
 def test_every_method_is_a_recipe_and_has_as_many_trials_as_the_others(tiny_model_dir: Path) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     methods, counted = benchmark.read("methods.yaml"), set()
     for name, method in methods.items():
         row = f"::{method['row']}" if "row" in method else ""
@@ -260,7 +260,7 @@ def test_every_method_is_a_recipe_and_has_as_many_trials_as_the_others(tiny_mode
 
 
 def test_phases_have_seeds_of_their_own(tiny_model_dir: Path) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     seeds: dict[str, set[int]] = {
         phase: {point.seed for point in benchmark.points(phase)} for phase in benchmark.read("plan.yaml")
     }
@@ -274,7 +274,7 @@ def test_phases_have_seeds_of_their_own(tiny_model_dir: Path) -> None:
 
 
 def test_no_prompt_and_no_answer_is_cut() -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     room, given = benchmark.read("task.yaml")["vars"], benchmark.read("start.yaml")["stages"]["start"]
     assert (given["max_prompt_tokens"], given["max_tokens"]) == (room["prompt_tokens"], room["tokens"])
     for name in NAMES:
@@ -284,7 +284,7 @@ def test_no_prompt_and_no_answer_is_cut() -> None:
 
 
 def test_both_sides_of_a_claim_are_run_on_its_seeds() -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     runs = {
         (point.method, point.task, point.seed)
         for phase in ("test", "rest", "claims") for point in benchmark.points(phase)
@@ -303,7 +303,7 @@ def test_both_sides_of_a_claim_are_run_on_its_seeds() -> None:
     [([0.1, 0.2, 0.15], "holds"), ([-0.1, -0.2, -0.15], "the opposite"), ([0.1, -0.1, 0.0], "cannot be told")],
 )
 def test_a_claim_holds_if_its_interval_excludes_zero(changes: list[float], words: str) -> None:
-    assert importlib.import_module("tables").verdict(changes) == words
+    assert importlib.import_module("fgrl_benchmark.tables").verdict(changes) == words
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +334,7 @@ FEWER_ONLINE = FEWER | {
 def test_a_run_of_a_method_gives_a_line(
     method: str, settings: dict, small_start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     monkeypatch.setattr(benchmark, "start", lambda *_: small_start)
     point = benchmark.Point(method, "opposites", 7, settings)
     line = benchmark.result(point, {"split": "validation"}, str(tmp_path))
@@ -351,7 +351,10 @@ def test_what_a_training_on_pairs_does_to_the_chosen_answers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The mean of the last quarter of its steps; a table with the interval over seeds."""
-    benchmark, tables = importlib.import_module("benchmark"), importlib.import_module("tables")
+    benchmark, tables = (
+        importlib.import_module("fgrl_benchmark.benchmark"),
+        importlib.import_module("fgrl_benchmark.tables"),
+    )
     steps = [{"log_ratio_chosen": value} for value in (0.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0, -3.0)]
     assert benchmark.chosen_change([*steps, {"loss": 0.5}]) == {"chosen": -2.0}
     assert benchmark.chosen_change([{"reward": 1.0}]) == {}
@@ -364,7 +367,7 @@ def test_what_a_training_on_pairs_does_to_the_chosen_answers(
 
 
 def test_a_method_that_was_not_tuned_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     monkeypatch.setattr(benchmark, "tuned", lambda **_: {"oracle": {}})
     points = [benchmark.Point(method, "code", seed, {}) for seed in (0, 1) for method in ("oracle", "wrong", "vine")]
     assert benchmark.untuned({"tuned": True}, points) == ["vine"], "wrong has the settings of the oracle"
@@ -372,14 +375,14 @@ def test_a_method_that_was_not_tuned_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_p_values_are_corrected_as_holm_does() -> None:
-    comparisons = importlib.import_module("comparisons")
+    comparisons = importlib.import_module("fgrl_benchmark.comparisons")
     # sorted 0.01, 0.02, 0.03, 0.04: 4 x 0.01, 3 x 0.02, then never lower
     assert comparisons.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert comparisons.holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
 
 
 def test_the_share_of_the_oracles_advantage() -> None:
-    comparisons = importlib.import_module("comparisons")
+    comparisons = importlib.import_module("fgrl_benchmark.comparisons")
     draw = np.random.default_rng(0)
 
     def lines(mean: float) -> dict[int, dict]:
@@ -394,7 +397,7 @@ def test_the_share_of_the_oracles_advantage() -> None:
 
 
 def test_as_many_seeds_as_a_simulated_test_needs() -> None:
-    comparisons = importlib.import_module("comparisons")
+    comparisons = importlib.import_module("fgrl_benchmark.comparisons")
     draw = np.random.default_rng(0)
     change = [0.01, 0.03, 0.02, 0.02]
     spread, mean = statistics.stdev(change), statistics.mean(change)
@@ -411,7 +414,7 @@ def test_as_many_seeds_as_a_simulated_test_needs() -> None:
 
 def test_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A row for each method, a cell for each task: what can be told from the scalar is in bold."""
-    tables = importlib.import_module("tables")
+    tables = importlib.import_module("fgrl_benchmark.tables")
 
     def lines(mean: float, spread: float) -> dict[int, dict]:
         return {seed: {tables.PRIMARY: mean + spread * (-1) ** seed} for seed in range(4)}
@@ -431,7 +434,7 @@ def test_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_the_tables_of_claims_and_of_defaults(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables = importlib.import_module("tables")
+    tables = importlib.import_module("fgrl_benchmark.tables")
 
     def lines(mean: float, spread: float) -> dict[int, dict]:
         return {seed: {tables.PRIMARY: mean + spread * (-1) ** seed} for seed in range(4)}
@@ -458,7 +461,7 @@ def test_the_tables_of_claims_and_of_defaults(
 
 def test_what_was_added_later_is_corrected_apart(capsys: pytest.CaptureFixture[str]) -> None:
     """The p-values of the planned comparisons do not change with what comes later; methods without a line are named."""
-    tables = importlib.import_module("tables")
+    tables = importlib.import_module("fgrl_benchmark.tables")
     lines = {
         name: {seed: {tables.PRIMARY: 0.5 + seed * gain} for seed in range(4)}
         for name, gain in (("even", 0), ("oracle", 0.1))
@@ -475,7 +478,7 @@ def test_what_was_added_later_is_corrected_apart(capsys: pytest.CaptureFixture[s
 def test_the_table_of_mistakes_and_that_of_costs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables = importlib.import_module("tables")
+    tables = importlib.import_module("fgrl_benchmark.tables")
     task = {
         "even": {1: {tables.PRIMARY: 0.5, "drawn": 18432.0}},
         "oracle": {1: {tables.PRIMARY: 0.7}, 2: {tables.PRIMARY: 0.9}},
@@ -503,7 +506,10 @@ def test_the_table_of_mistakes_and_that_of_costs(
 def test_mistakes_stand_beside_the_scalar_and_the_oracle_of_their_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    comparisons, benchmark = importlib.import_module("comparisons"), importlib.import_module("benchmark")
+    comparisons, benchmark = (
+        importlib.import_module("fgrl_benchmark.comparisons"),
+        importlib.import_module("fgrl_benchmark.benchmark"),
+    )
     assert json.loads(comparisons.EXACT) in benchmark.read("worse.yaml")
     even = {"task": "code", "method": "even", "seed": 3, "settings": {}}
     mistakes = [
@@ -520,7 +526,7 @@ def test_mistakes_stand_beside_the_scalar_and_the_oracle_of_their_seeds(
 def test_two_methods_or_two_mistakes_are_compared(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables = importlib.import_module("tables")
+    tables = importlib.import_module("fgrl_benchmark.tables")
 
     def lines(*values: float) -> dict[int, dict]:
         return {seed: {tables.PRIMARY: value} for seed, value in enumerate(values)}
@@ -553,7 +559,10 @@ def test_settings_of_a_task_beside_those_of_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Phase own_settings has the methods whose best settings on a task are not the best on both."""
-    tables, benchmark = importlib.import_module("tables"), importlib.import_module("benchmark")
+    tables, benchmark = (
+        importlib.import_module("fgrl_benchmark.tables"),
+        importlib.import_module("fgrl_benchmark.benchmark"),
+    )
     rights = {
         ("dpo", 1e-4): {"opposites": 0.9, "code": 0.4}, ("dpo", 2e-5): {"opposites": 0.6, "code": 0.5},
         ("even", 1e-3): {"opposites": 0.8, "code": 0.6}, ("even", 5e-4): {"opposites": 0.7, "code": 0.5},
@@ -583,7 +592,7 @@ def test_settings_of_a_task_beside_those_of_both(
 def test_where_the_credit_is_by_kind_of_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables = importlib.import_module("tables")
+    tables = importlib.import_module("fgrl_benchmark.tables")
     lines = {0: {"auc": 0.75, "on irrelevant": 0.5}, 1: {"auc": 0.75, "on irrelevant": 0.7}}
     monkeypatch.setattr(tables, "by_task", lambda *_: {"code": {"even": lines, "dpo": {0: {}}}})
     tables.places()
@@ -601,8 +610,8 @@ def test_pages_show_the_tables_of_the_committed_lines(
     page: str, table: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After new lines: paste what `tables.py` prints into the page, and read the sentences around it again."""
-    getattr(importlib.import_module("tables"), table)()
-    shown = set((FOLDER.parents[1] / "docs" / page).read_text(encoding="utf-8").splitlines())
+    getattr(importlib.import_module("fgrl_benchmark.tables"), table)()
+    shown = set((FOLDER.parent / "docs" / page).read_text(encoding="utf-8").splitlines())
     assert [line for line in capsys.readouterr().out.splitlines() if line not in shown] == []
 
 
@@ -656,7 +665,7 @@ def test_answers_of_tokenizers_with_a_space_before_words_begin_with_one(kind: st
 
 
 def test_a_named_method_runs_in_a_phase_that_does_not_list_it() -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     plan = benchmark.read("plan.yaml")["test"]
     assert "vine" not in plan["methods"]
     added = [point for point in benchmark.points("test", ["vine", "oracle"]) if point.method == "vine"]
@@ -680,12 +689,12 @@ def options(**given: str) -> argparse.Namespace:
 )
 def test_an_option_that_matches_nothing_is_refused(given: dict, said: str) -> None:
     with pytest.raises(SystemExit) as error:
-        importlib.import_module("benchmark").run(options(**given))
+        importlib.import_module("fgrl_benchmark.benchmark").run(options(**given))
     assert str(error.value).startswith(said)
 
 
 def test_a_wrong_row_is_found_before_anything_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
     monkeypatch.setattr(benchmark, "result", lambda *_: pytest.fail("trained"))
     every = [
@@ -699,7 +708,7 @@ def test_a_wrong_row_is_found_before_anything_is_trained(tmp_path: Path, monkeyp
 def test_a_phase_has_the_settings_that_an_earlier_one_of_the_same_command_chose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
     monkeypatch.setattr(benchmark, "validate", lambda *_: None)
 
@@ -713,7 +722,7 @@ def test_a_phase_has_the_settings_that_an_earlier_one_of_the_same_command_chose(
 
 
 def test_seeds_of_a_text() -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     assert benchmark.seeds_of("3,7-9,12") == [3, 7, 8, 9, 12]
     with pytest.raises(SystemExit, match="'x' is no seed"):
         benchmark.seeds_of("1,x")
@@ -722,7 +731,7 @@ def test_seeds_of_a_text() -> None:
 def test_what_has_a_line_is_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
     monkeypatch.setattr(benchmark, "result", lambda point, *_: {"key": point.key, "seed": point.seed})
     asked = options(phase="tune", tasks="code", methods="oracle")
@@ -733,7 +742,7 @@ def test_what_has_a_line_is_not_run_again(
 
 
 def test_the_confirmation_on_a_larger_model_differs_only_in_values(tiny_model_dir: Path) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     plan = benchmark.read("plan.yaml")["smollm2"]
     assert {point.method for point in benchmark.points("smollm2")} == set(plan["methods"])
     for name in plan["methods"]:
@@ -746,7 +755,10 @@ def test_the_confirmation_on_a_larger_model_differs_only_in_values(tiny_model_di
 def test_the_figure_places_mistakes_and_methods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figure, benchmark = importlib.import_module("figure"), importlib.import_module("benchmark")
+    figure, benchmark = (
+        importlib.import_module("fgrl_benchmark.figure"),
+        importlib.import_module("fgrl_benchmark.benchmark"),
+    )
     values = {"even": 0.6, "oracle": 0.8, "grpo": 0.7}
     worse = [
         ({"vars.lr": 1e-3, "stages.policy.reward.drop": 0.5}, 0.65), ({"stages.policy.reward.flip": 0.25}, 0.75),
@@ -777,7 +789,7 @@ def test_the_figure_places_mistakes_and_methods(
     assert found["drop"].quality == {"precision": 0.5, "recall": 0.4, "auc": pytest.approx(0.65)}
     placed = figure.placed(comparisons.by_task("test")["code"], {"grpo": "grpo", "oracle": "oracle"})
     assert [each.gain for each in placed] == pytest.approx([1.0, 0.5])
-    importlib.import_module("tables").predicts()
+    importlib.import_module("fgrl_benchmark.tables").predicts()
     assert capsys.readouterr().out.splitlines()[2:] == [
         f"| `code` | {phases} | 5 | 0.41 | -0.67 | 1.00 |" for phases in ("the test", "all phases")
     ]
@@ -796,7 +808,7 @@ def test_a_word_of_several_tokens_shares_its_value() -> None:
 
 def test_no_run_of_the_plan_lacks_its_committed_line() -> None:
     """A line is found by method, task, seed and settings, so it stays valid when the keys of stages change."""
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     for phase, plan in benchmark.read("plan.yaml").items():
         if plan.get("unfinished"):
             continue

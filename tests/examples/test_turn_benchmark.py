@@ -18,7 +18,7 @@ import torch
 import fgrl
 from fgrl.types import Sample, Turn
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "credit"
+FOLDER = Path(__file__).parents[2] / "fgrl_benchmark"
 NAMES = ("lookup", "halves", "doors")
 
 
@@ -98,7 +98,7 @@ def test_moves_are_worth_what_their_places_in_the_game_say() -> None:
 
 def test_conversations_fit_and_their_words_are_known() -> None:
     module, data = games(), importlib.import_module("turn_data")
-    read = importlib.import_module("benchmark").read
+    read = importlib.import_module("fgrl_benchmark.benchmark").read
     room, start = (
         read("turns.yaml")["stages"]["policy"]["rollout"]["sampling"],
         read("start_turns.yaml")["stages"]["start"],
@@ -146,7 +146,7 @@ def test_the_estimator_compares_turns_alone() -> None:
 
 
 def test_where_credit_over_turns_is() -> None:
-    quality = importlib.import_module("turn_quality")
+    quality = importlib.import_module("fgrl_benchmark.turn_quality")
     worth = [(1, 0), (-1, 1), (1, 0), (-1, 0)]
     turns = [{"numbers": {"worth": one, "useless": other}} for one, other in worth]
     line = {"turns": turns, "turn": [0, 0, -1, 1, -1, 2, -1, 3], "advantages": [1, 3, None, 2, None, -1, None, -2]}
@@ -155,7 +155,7 @@ def test_where_credit_over_turns_is() -> None:
 
 
 def test_every_method_over_turns_is_a_recipe(tiny_model_dir: Path) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     plan = benchmark.read("plan.yaml")
     methods = benchmark.methods_of(plan["turns_test"])
     assert set(plan["turns_test"]["methods"]) == set(methods)
@@ -172,7 +172,7 @@ def test_every_method_over_turns_is_a_recipe(tiny_model_dir: Path) -> None:
 def test_the_test_has_the_rates_that_were_best_on_the_same_game(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
     rights = {("lookup", 1e-4): 0.6, ("lookup", 1e-3): 0.3, ("doors", 1e-4): 0.4, ("doors", 1e-3): 0.9}
     lines = [
@@ -191,8 +191,8 @@ def test_the_test_has_the_rates_that_were_best_on_the_same_game(
 @pytest.mark.parametrize("table", ["headline", "methods", "tuned"])
 def test_the_page_shows_the_tables_of_the_committed_lines(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     """After new lines: paste what `turn_tables.py` prints into the page, and read the sentences around it again."""
-    getattr(importlib.import_module("turn_tables"), table)()
-    shown = set((FOLDER.parents[1] / "docs" / "credit-benchmark-turns.md").read_text(encoding="utf-8").splitlines())
+    getattr(importlib.import_module("fgrl_benchmark.turn_tables"), table)()
+    shown = set((FOLDER.parent / "docs" / "credit-benchmark-turns.md").read_text(encoding="utf-8").splitlines())
     assert [line for line in capsys.readouterr().out.splitlines() if line not in shown] == []
 
 
@@ -215,7 +215,7 @@ FEWER = {
 def test_a_run_over_turns_gives_a_line(
     method: str, name: str, small_start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark = importlib.import_module("benchmark")
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
     monkeypatch.setattr(benchmark, "start", lambda *_: small_start)
     plan = benchmark.read("plan.yaml")["turns_tune"]
     line = benchmark.result(benchmark.Point(method, name, 0, FEWER), plan, str(tmp_path))
@@ -225,7 +225,10 @@ def test_a_run_over_turns_gives_a_line(
 
 
 def test_tables_over_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    tables, benchmark = importlib.import_module("turn_tables"), importlib.import_module("benchmark")
+    tables, benchmark = (
+        importlib.import_module("fgrl_benchmark.turn_tables"),
+        importlib.import_module("fgrl_benchmark.benchmark"),
+    )
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
 
     def line(method: str, seed: int, right: float, rate: float = 1e-3) -> str:

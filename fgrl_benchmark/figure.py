@@ -1,7 +1,7 @@
 """Draw docs/credit-benchmark.svg: what credit teaches against its precision, recall and AUC, from the lines of phase `worse` and of
 methods that all train for as many iterations.
 
-python benchmarks/credit/figure.py
+python -m fgrl_benchmark.figure
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import benchmark
-import comparisons
 import matplotlib
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
+from fgrl_benchmark import benchmark, comparisons
+
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-TARGET = Path(__file__).resolve().parents[2] / "docs" / "credit-benchmark.svg"
+TARGET = Path(__file__).resolve().parents[1] / "docs" / "credit-benchmark.svg"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from credit_tasks import Task
+from fgrl_benchmark.credit_tasks import Task
 
 
 def quality_of(file: Path, kind: Task, iteration: int = 0) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """Runs of the credit benchmark, in the phases of plan.yaml. Each finished run is one line of results/PHASE.jsonl; what has a line is
 not run again, on no machine.
 
-    python benchmarks/credit/benchmark.py run [--phase test] [--methods oracle,even] [--tasks code] [--seeds 1000-1004] [--minutes 20]
-    python benchmarks/credit/benchmark.py budget
-    python benchmarks/credit/tables.py
+    python -m fgrl_benchmark.benchmark run [--phase test] [--methods oracle,even] [--tasks code] [--seeds 1000-1004] [--minutes 20]
+    python -m fgrl_benchmark.benchmark budget
+    python -m fgrl_benchmark.tables
 
 All runs share this process and start from one model, which start.yaml trains (once, seven minutes of one core).
 """
@@ -27,13 +27,13 @@ from typing import Any
 
 import torch
 import yaml
-from credit_quality import quality_of
-from credit_tasks import KINDS, task
-from turn_games import GAMES
-from turn_quality import quality_of_turns
 
 import fgrl
 from fgrl.base.errors import FgrlError
+from fgrl_benchmark.credit_quality import quality_of
+from fgrl_benchmark.credit_tasks import KINDS, task
+from fgrl_benchmark.turn_games import GAMES
+from fgrl_benchmark.turn_quality import quality_of_turns
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

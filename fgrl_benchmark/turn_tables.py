@@ -1,8 +1,8 @@
 """Tables of the credit benchmark over turns, from the lines under results/.
 
-python benchmarks/credit/turn_tables.py methods     each method on each game (phase turns_test)
-python benchmarks/credit/turn_tables.py headline    the same, a row for each method
-python benchmarks/credit/turn_tables.py tuned       what tuning saw with each learning rate, and chose (phase turns_tune)
+python -m fgrl_benchmark.turn_tables methods     each method on each game (phase turns_test)
+python -m fgrl_benchmark.turn_tables headline    the same, a row for each method
+python -m fgrl_benchmark.turn_tables tuned       what tuning saw with each learning rate, and chose (phase turns_tune)
 """
 
 from __future__ import annotations
@@ -12,8 +12,19 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable
 
-import benchmark
-from comparisons import ORACLE, PRIMARY, SCALAR, by_task, holm, p_value, paired, share_of_oracle, shown, shown_change
+from fgrl_benchmark import benchmark
+from fgrl_benchmark.comparisons import (
+    ORACLE,
+    PRIMARY,
+    SCALAR,
+    by_task,
+    holm,
+    p_value,
+    paired,
+    share_of_oracle,
+    shown,
+    shown_change,
+)
 
 PHASE, TUNING = "turns_test", "turns_tune"
 MEANS = {

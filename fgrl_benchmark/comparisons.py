@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 
-import benchmark
 import numpy as np
 
 from fgrl.measuring.statistics import student
+from fgrl_benchmark import benchmark
 
 PRIMARY = "policy.right"
 SCALAR, ORACLE = "even", "oracle"

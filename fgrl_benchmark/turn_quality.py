@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from credit_quality import auc
+from fgrl_benchmark.credit_quality import auc
 
 
 def quality_of_turns(file: Path, iteration: int = 0) -> dict[str, float]:

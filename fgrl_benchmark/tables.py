@@ -1,19 +1,19 @@
 """Tables of the credit benchmark, from the lines under results/.
 
-python benchmarks/credit/tables.py power          what can be told apart, per task (phases pilot and test)
-python benchmarks/credit/tables.py tuned          the settings that tuning chose
-python benchmarks/credit/tables.py defaults       what methods teach with the settings of their rows (phase untuned)
-python benchmarks/credit/tables.py own            what they teach with settings that were tuned on the same task alone (phase own_settings)
-python benchmarks/credit/tables.py methods        the table of methods (phases of the test, and what was added to them)
-python benchmarks/credit/tables.py headline       the same, a row for each method
-python benchmarks/credit/tables.py places         where the credit is, by kind of word (phase untuned)
-python benchmarks/credit/tables.py costs          tokens and seconds of each method, and what it changes besides
-python benchmarks/credit/tables.py smollm2        the table of methods of phase smollm2
-python benchmarks/credit/tables.py claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
-python benchmarks/credit/tables.py losses         what losses on pairs do to the probability of the chosen answers (the same phases)
-python benchmarks/credit/tables.py worse          credit made worse on purpose
-python benchmarks/credit/tables.py predicts       which measure of credit says what it teaches
-python benchmarks/credit/tables.py less A B       A less B, of any two methods, or mistakes such as '{"drop": 0.5}'
+python -m fgrl_benchmark.tables power          what can be told apart, per task (phases pilot and test)
+python -m fgrl_benchmark.tables tuned          the settings that tuning chose
+python -m fgrl_benchmark.tables defaults       what methods teach with the settings of their rows (phase untuned)
+python -m fgrl_benchmark.tables own            what they teach with settings that were tuned on the same task alone (phase own_settings)
+python -m fgrl_benchmark.tables methods        the table of methods (phases of the test, and what was added to them)
+python -m fgrl_benchmark.tables headline       the same, a row for each method
+python -m fgrl_benchmark.tables places         where the credit is, by kind of word (phase untuned)
+python -m fgrl_benchmark.tables costs          tokens and seconds of each method, and what it changes besides
+python -m fgrl_benchmark.tables smollm2        the table of methods of phase smollm2
+python -m fgrl_benchmark.tables claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
+python -m fgrl_benchmark.tables losses         what losses on pairs do to the probability of the chosen answers (the same phases)
+python -m fgrl_benchmark.tables worse          credit made worse on purpose
+python -m fgrl_benchmark.tables predicts       which measure of credit says what it teaches
+python -m fgrl_benchmark.tables less A B       A less B, of any two methods, or mistakes such as '{"drop": 0.5}'
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-import benchmark
-from comparisons import (
+from fgrl.measuring.statistics import student
+from fgrl_benchmark import benchmark
+from fgrl_benchmark.comparisons import (
     EQUAL_ITERATIONS,
     EXACT,
     ORACLE,
@@ -50,8 +51,6 @@ from comparisons import (
     shown_change,
     with_credit,
 )
-
-from fgrl.measuring.statistics import student
 
 
 def power() -> None:

@@ -165,7 +165,8 @@ def test_every_method_over_turns_is_a_recipe(tiny_model_dir: Path) -> None:
         assert name == method.get("as", name) or method["as"] in methods
         assert method["told"] != "control" or "as" in method
     tried = {(point.method, point.task) for point in benchmark.points("turns_tune")}
-    assert len(benchmark.points("turns_tune")) == 3 * len(tried)
+    of_each = len(plan["turns_tune"]["rates"]) * len(benchmark.seeds_of(plan["turns_tune"]["seeds"]))
+    assert len(benchmark.points("turns_tune")) == of_each * len(tried)
     assert ("trace", "doors") not in tried
 
 

@@ -1,0 +1,121 @@
+"""Numbers of docs/evidence.md, docs/length.md and the papers' pages, from the lines below results/.
+
+    python benchmarks/evidence/evidence.py add A.yaml B.yaml --seeds 0,1,2   # as `fgrl compare`: runs what is missing, adds lines
+    python benchmarks/evidence/evidence.py write                             # the numbers of all lines into the pages
+    python benchmarks/evidence/evidence.py older                             # lines of recipes that have changed since
+
+A number stands in a page where a file of pages/ says so (see evidence_pages.py). A test compares pages and lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evidence_lines import BEFORE, ROOT, Line, keys, lines, write
+from evidence_pages import pages
+
+
+def lines_of(compared: Mapping[str, Any], changes: Sequence[str], commit: str, machine: str) -> Iterator[Line]:
+    """Yield the lines of what `fgrl compare --json` printed. Raises SystemExit for anything but recipes below recipes/.
+
+    changes: what all recipes change, as `vars.cutoff=1.75`.
+    """
+    recipes = {name: address_of(each["path"]) for name, each in compared["recipes"].items()}
+    seeds = {name: each["seeds"] for name, each in compared["recipes"].items()}
+    first = recipes[compared["baseline"]]
+
+    def line(name: str, model: str, number: str, own: Mapping[str, Any], less: str = "") -> Line:
+        over = own.get("over_prompts", own)
+        known = {label: value for label, value in own["seeds"].items() if value is not None}
+        recipe, _, row = recipes[name].partition("::")
+        return Line(
+            " ".join([recipes[name], *changes, model]), number, tuple(seeds[name][label] for label in known), less,
+            values=tuple(round(value, 6) for value in known.values()),
+            prompts=(round(over["low"], 6), round(over["high"], 6)) if over and over["low"] is not None else None,
+            key=keys(recipe)[row, number.partition("/")[0]], commit=commit, machine=machine,
+        )  # fmt: skip
+
+    for stage, evaluation in compared["stages"].items():
+        for each in evaluation["numbers"]:
+            number, model, before = f"{stage}/{each['number']}", each["model"], each["before"] or {}
+            for name, own in each["recipes"].items():
+                yield line(name, model, number, own)
+                if base := before if "seeds" in before else before.get(name):
+                    yield line(name, BEFORE, number, base)
+            for name, own in each["differences"].items():
+                yield line(name, model, number, own, " ".join([first, *changes, model]))
+
+
+def address_of(path: str) -> str:
+    """Return a recipe below recipes/, and its row, as lines name it. Raises SystemExit for the folder of a run, which may be of an earlier
+    recipe.
+    """
+    file, _, row = path.partition("::")
+    place = Path(file).resolve()
+    if place.suffix != ".yaml" or not place.is_relative_to(ROOT / "recipes"):
+        raise SystemExit(f"{path} is no recipe below recipes/: only of these a line can say whether it is older")
+    return f"{place.relative_to(ROOT / 'recipes').with_suffix('')}{'::' if row else ''}{row}"
+
+
+def add(options: argparse.Namespace) -> None:
+    """Run what is missing of a comparison, and add its lines."""
+    command = [sys.executable, "-m", "fgrl", "compare", *options.words]
+    subprocess.run([*command, "--run"], check=True)
+    compared = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    head = subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True
+    )
+    changes = [word for word in options.words if "=" in word and not word.startswith("--")]
+    more = list(lines_of(compared, changes, head.stdout.strip(), options.machine))
+    write(more)
+    print(f"{len(more)} lines; now: python benchmarks/evidence/evidence.py write")
+
+
+def write_pages(_options: argparse.Namespace) -> None:
+    """Write the numbers of the lines into the pages, and name decimal numbers that no line has."""
+    every = lines()
+    for page in pages():
+        text = page.path.read_text(encoding="utf-8")
+        page.path.write_text(page.written(text, every), encoding="utf-8")
+        if odd := page.without_line(page.path.read_text(encoding="utf-8")):
+            print(f"{page.path.relative_to(ROOT)}: no line has {', '.join(odd)}")
+
+
+def older(_options: argparse.Namespace) -> None:
+    """Print the lines whose recipe, or what it reads, has changed since."""
+    for line in lines():
+        if line.older_than_its_recipe():
+            less = f" less {line.less}" if line.less else ""
+            print(f"{line.side}{less}, {line.number}, seeds {','.join(map(str, line.seeds))}: of {line.commit}")
+
+
+def processor() -> str:
+    """Return the name of this machine's processor."""
+    file = Path("/proc/cpuinfo")
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    adding = commands.add_parser("add", help="run what is missing of a comparison, and add its lines")
+    adding.add_argument("--machine", default=processor(), help="where it ran, if not here")
+    adding.add_argument("words", nargs=argparse.REMAINDER, help="what `fgrl compare` takes")
+    adding.set_defaults(do=add)
+    commands.add_parser("write", help="write the numbers of the lines into the pages").set_defaults(do=write_pages)
+    commands.add_parser("older", help="print the lines of recipes that have changed since").set_defaults(do=older)
+    options = parser.parse_args()
+    options.do(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ KINDS = ("sft", "dpo", "ppo", "grpo", "reward_model", "segment_ppo", "rtt", "cri
 EXAMPLES = """
 \b
 Examples:
+  fgrl init --data rows.jsonl --model ./my-model           chooses KIND by what the rows have
   fgrl init sft --data rows.jsonl --model ./my-model
   fgrl init grpo --data prompts.csv --model ./my-model --reward rewards.py:score
   fgrl init segment_ppo --data pairs.jsonl --model ./my-model --columns chosen=good_answer,rejected=bad_answer
@@ -43,9 +44,12 @@ lengths decide how long answers may be; with --max-new-tokens it draws none.
 
 
 def init(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to train: {', '.join(KINDS)}.", show_default=False)],
     data: Annotated[Path, typer.Option("--data", metavar="FILE", help="The rows; or a hub id, owner/name.", show_default=False)],
     model: Annotated[str, typer.Option("--model", metavar="MODEL", help="A folder, a hub id, or a packaged model.", show_default=False)],
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help=f"What to train: {', '.join(KINDS)}; default: by what is known about good answers.", show_default=False),
+    ] = None,
     output: Annotated[Path, typer.Option("--out", "--output", "-o", metavar="FILE", help="The recipe to write.")] = Path("recipe.yaml"),
     reward: Annotated[
         str | None, typer.Option("--reward", metavar="FILE.py:FUNCTION", help="The reward function of ppo, grpo and agent.")

@@ -68,16 +68,19 @@ class NewRecipe:
 
 
 def init(
-    kind: str, data: Path | str, model: str, output: Path | str = "recipe.yaml", *,
+    kind: str | None, data: Path | str, model: str, output: Path | str = "recipe.yaml", *,
     columns: Mapping[str, str] | None = None, force: bool = False, **options: Any,
 ) -> NewRecipe:  # fmt: skip
     """Write a first recipe for rows and a model, with its assumptions as comments; `fgrl init --help` lists the kinds.
 
-    columns: those that are not to be guessed, by their role. force: overwrite an existing recipe. options: `reward`,
+    kind: None: chosen by what is known about good answers, from the columns of the rows, `reward` and `tools`. columns: those that are not to be guessed, by their role. force: overwrite an existing recipe. options: `reward`,
     `tools` (a list), `system`, `chat_template`, `gpu`, `max_prompt_tokens`, `max_tokens` and `max_new_tokens`, as of `fgrl init`. Raises
     `UsageError` for what was asked for wrongly, `DataError` for rows that do not fit.
     """
-    path = Path(output)
+    path, chosen = Path(output), ""
+    if kind is None:
+        given = {name: bool(options.get(name)) for name in ("reward", "tools")}
+        kind, chosen = starting.choose(Path(data), columns or {}, **given)
     if kind not in starting.KINDS:
         raise UsageError(registry.unknown("kind", kind, starting.KINDS))
     if options.get("reward") is not None and kind not in starting.REWARDED:
@@ -93,7 +96,7 @@ def init(
     if not files.is_folder(path.parent):
         raise UsageError(f"--out {path}: no such folder: {path.parent}")
     recipe.know_components()
-    request = starting.Request(kind, Path(data), model, path, columns=dict(columns or {}), **options)
+    request = starting.Request(kind, Path(data), model, path, columns=dict(columns or {}), chosen=chosen, **options)
     with libraries_quiet():
         draft = starting.draft(request)
     prompts = [path.parent / name for name in draft.prompts if not files.exists(path.parent / name)]

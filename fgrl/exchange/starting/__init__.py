@@ -1,6 +1,7 @@
 """From a file of rows and a model to a first recipe: what `fgrl init` finds out about them, and what it writes."""
 
+from fgrl.exchange.starting.choice import choose
 from fgrl.exchange.starting.columns import KINDS, REWARDED, Kind
 from fgrl.exchange.starting.draft import Draft, Request, draft
 
-__all__ = ["KINDS", "REWARDED", "Draft", "Kind", "Request", "draft"]
+__all__ = ["KINDS", "REWARDED", "Draft", "Kind", "Request", "choose", "draft"]

@@ -51,6 +51,8 @@ class Request:
     """Columns by role that need no guess."""
     tools: Sequence[str] = ()
     """`FILE.py:FUNCTION` each, for `agent`."""
+    chosen: str = ""
+    """Why the kind was chosen; empty where it was named."""
 
 
 @dataclass
@@ -111,7 +113,8 @@ def draft(request: Request) -> Draft:
     )
     repeated = len(rows) - len({repr(row.prompt) for row in rows})
     # 6. what is assumed, and the text
-    said = [*found.assumptions, *_about_rows(request, len(rows), bad, omitted, repeated, size)]
+    said = [request.chosen] if request.chosen else []
+    said += [*found.assumptions, *_about_rows(request, len(rows), bad, omitted, repeated, size)]
     said += _about_lengths(request, counter.tokenizer, prompts, answers, drew, size)
     here = f"this machine has {'a' if gpu else 'no'} GPU, and " if request.gpu is None else ""
     said.append(f"{here}sizes are for a machine {'with' if gpu else 'without'} a GPU")

@@ -56,6 +56,7 @@ evidence: $(VENV)/.dev
 	$(BIN)/python -m pytest -m evidence --override-ini timeout=7200
 	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest tests/components tests/ops --override-ini timeout=7200
 	for file in $(SLOW); do $(BIN)/python $$file || exit 1; done
+	$(BIN)/python benchmarks/evidence/evidence.py older  # numbers of the pages whose recipe has changed since
 	OMP_NUM_THREADS=1 $(BIN)/python -m fgrl_benchmark.benchmark run --minutes 20
 
 credit-benchmark: $(VENV)/.dev

@@ -120,13 +120,14 @@ def points(phase: str, named: Sequence[str] = ()) -> list[Point]:
                 if name not in methods[method].get("tasks", plan["tasks"]):
                     continue
                 if "rates" in plan:
-                    each = trials(methods[method], plan["rates"], knobs=plan.get("knobs", True))
+                    tried = itself(methods, method) if plan.get("itself") else methods[method]
+                    each = trials(tried, plan["rates"], knobs=plan.get("knobs", True))
                 elif "each" in plan:
                     each = [{**chosen.get(method, {}), **settings_of(worse)} for worse in read(plan["each"])]
                 elif plan.get("tuned") == EACH_TASK:
                     each = [chosen[method]] if method in chosen else []
                 else:
-                    each = [chosen.get(methods[method].get("as", method), {})]
+                    each = [chosen.get(method, chosen.get(methods[method].get("as"), {}))]
                 found += [Point(method, name, seed, settings) for settings in each]
     return found
 
@@ -156,6 +157,13 @@ def trials(method: Mapping[str, Any], rates: Sequence[float], *, knobs: bool = T
         return [{"vars.lr": rate} for rate in method.get("rates", rates)]
     ((knob, values),) = method.get("knob", {"vars.kl": [0.02, 0.005]}).items()
     return [{"vars.lr": rate, knob: value} for rate in method.get("rates", rates) for value in values]
+
+
+def itself(methods: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a method without `as`: it is tuned itself, with the rates and the knob of the one whose settings it has elsewhere."""
+    other = methods.get(methods[name].get("as"), {})
+    own = {key: other[key] for key in ("rates", "knob") if key in other} | methods[name]
+    return {key: value for key, value in own.items() if key != "as"}
 
 
 def settings_on(plan: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:

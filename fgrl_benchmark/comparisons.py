@@ -86,11 +86,11 @@ def shown_change(change: Sequence[float]) -> str:
     return shown(change) if len(change) > 1 else ""
 
 
-def power_of(effect: float, seeds: int) -> float:
-    """Return the probability that a paired t-test at 5% finds a difference of `effect` standard deviations, on its side, with so many seeds."""
+def power_of(effect: float, seeds: int, level: float = 0.05) -> float:
+    """Return the probability that a paired t-test finds a difference of `effect` standard deviations, on its side, with so many seeds."""
     from scipy.stats import nct, t
 
-    return float(nct.sf(t.ppf(0.975, seeds - 1), seeds - 1, effect * seeds**0.5))
+    return float(nct.sf(t.ppf(1 - level / 2, seeds - 1), seeds - 1, effect * seeds**0.5))
 
 
 def detectable(change: Sequence[float], seeds: int = 20, power: float = 0.8) -> float:

@@ -9,8 +9,7 @@ python -m fgrl_benchmark.tables headline       the same, a row for each method
 python -m fgrl_benchmark.tables places         where the credit is, by kind of word (phase untuned)
 python -m fgrl_benchmark.tables costs          tokens and seconds of each method, and what it changes besides
 python -m fgrl_benchmark.tables smollm2        the table of methods of phase smollm2
-python -m fgrl_benchmark.tables claims         what the papers claim of pairs of methods (phase claims and those of `methods`)
-python -m fgrl_benchmark.tables losses         what losses on pairs do to the probability of the chosen answers (the same phases)
+python -m fgrl_benchmark.tables losses         what losses on pairs do to the probability of the chosen answers (phase claims and those of `methods`)
 python -m fgrl_benchmark.tables worse          credit made worse on purpose
 python -m fgrl_benchmark.tables predicts       which measure of credit says what it teaches
 python -m fgrl_benchmark.tables less A B       A less B, of any two methods, or mistakes such as '{"drop": 0.5}'
@@ -25,7 +24,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from fgrl.measuring.statistics import student
 from fgrl_benchmark import benchmark
 from fgrl_benchmark.comparisons import (
     EQUAL_ITERATIONS,
@@ -39,7 +37,6 @@ from fgrl_benchmark.comparisons import (
     by_task,
     detectable,
     differences,
-    holm,
     listed,
     made_worse,
     p_value,
@@ -150,31 +147,6 @@ def compared(found: Values) -> None:
         print(f"| {' | '.join(row)} |")
 
 
-def claims() -> None:
-    """Print what the papers claim of pairs of methods, and what came out: in bold if it is told apart from 0 after the correction."""
-    found, tasks = by_task(*TEST, "claims"), benchmark.read("plan.yaml")["claims"]["tasks"]
-    every = benchmark.read("claims.yaml")
-    cells = {
-        (number, name): change
-        for number, claim in enumerate(every) for name in tasks
-        if len(change := paired(found[name], claim["more"], claim["than"])) > 1
-    }  # fmt: skip
-    corrected = dict(zip(cells, holm([p_value(change) for change in cells.values()]), strict=True))
-    print(
-        f"| paper | claim | {' | '.join(f'`{name}`' for name in tasks)} | seeds | table |\n|{'---|' * (4 + len(tasks))}"
-    )
-    for number, claim in enumerate(every):
-        own = {name: cells[number, name] for name in tasks if (number, name) in cells}
-        row = [
-            f"{bold(shown(own[name]), corrected[number, name])}: {verdict(own[name])}" if name in own else ""
-            for name in tasks
-        ]
-        seeds = ", ".join(dict.fromkeys(str(len(change)) for change in own.values()))
-        print(
-            f"| {claim['paper']} | {claim['claim']} | {' | '.join(row)} | {seeds} | `less {claim['more']} {claim['than']}` |"
-        )
-
-
 def bold(text: str, p: float) -> str:
     """Return a text in bold if p is below 0.05."""
     return f"**{text}**" if p < 0.05 else text
@@ -282,14 +254,6 @@ def losses() -> None:
                 print(f"| `{method}` | `{name}` | {len(lines)} | {' | '.join(values)} | {before:.3f} |")
 
 
-def verdict(change: Sequence[float]) -> str:
-    """Say of a claimed gain whether its interval over seeds excludes 0, and on which side."""
-    over = student(change)
-    if over.low is None or over.high is None or over.low <= 0 <= over.high:
-        return "cannot be told"
-    return "holds" if over.low > 0 else "the opposite"
-
-
 def worse() -> None:
     """Print the oracle made worse: where its credit is, what it teaches, and what the mistakes cost, paired over seeds."""
     found = made_worse()
@@ -366,7 +330,7 @@ def main() -> None:
     shown_tables: dict[str, Callable[..., None]] = {
         each.__name__: each
         for each in (
-            power, tuned, defaults, own, methods, headline, places, costs, smollm2, claims, losses, worse, predicts, less,
+            power, tuned, defaults, own, methods, headline, places, costs, smollm2, losses, worse, predicts, less,
         )
     }  # fmt: skip
     parser.add_argument("table", choices=shown_tables)

@@ -3,6 +3,8 @@
     python benchmarks/evidence/evidence.py add A.yaml B.yaml --seeds 0,1,2   # as `fgrl compare`: runs what is missing, adds lines
     python benchmarks/evidence/evidence.py write                             # the numbers of all lines into the pages
     python benchmarks/evidence/evidence.py older                             # lines of recipes that have changed since
+    python benchmarks/evidence/evidence.py margins                           # what follows from the pilots into margins.yaml
+    python benchmarks/evidence/evidence.py verdicts                          # what each line of evidence decides
 
 A number stands in a page where a file of pages/ says so (see evidence_pages.py). A test compares pages and lines.
 """
@@ -18,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import evidence_verdicts
 from evidence_lines import BEFORE, ROOT, Line, keys, lines, write
 from evidence_pages import pages
 
@@ -86,6 +89,8 @@ def write_pages(_options: argparse.Namespace) -> None:
         page.path.write_text(page.written(text, every), encoding="utf-8")
         if odd := page.without_line(page.path.read_text(encoding="utf-8")):
             print(f"{page.path.relative_to(ROOT)}: no line has {', '.join(odd)}")
+    text = evidence_verdicts.TOY.read_text(encoding="utf-8")
+    evidence_verdicts.TOY.write_text(evidence_verdicts.with_table(text), encoding="utf-8")
 
 
 def older(_options: argparse.Namespace) -> None:
@@ -94,6 +99,22 @@ def older(_options: argparse.Namespace) -> None:
         if line.older_than_its_recipe():
             less = f" less {line.less}" if line.less else ""
             print(f"{line.side}{less}, {line.number}, seeds {','.join(map(str, line.seeds))}: of {line.commit}")
+
+
+def margins(_options: argparse.Namespace) -> None:
+    """Write the plan of each line into margins.yaml."""
+    file = evidence_verdicts.MARGINS
+    file.write_text(evidence_verdicts.with_plans(file.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def verdicts(_options: argparse.Namespace) -> None:
+    """Print each line of evidence with its margin, p, corrected for all, and its verdict."""
+    print("| more | than | of | seeds | difference | margin | p (Holm) | verdict |\n" + "|---" * 8 + "|")
+    for each in evidence_verdicts.decided():
+        change = each.of.change
+        cells = [each.of.more, each.of.than, each.of.where, str(change.seeds), f"{change.mean:.3f}"]
+        margin = "none" if each.of.margin is None else f"{each.of.margin:.4f}"
+        print(f"| {' | '.join([*cells, margin, f'{each.p:.4f}', each.verdict])} |")
 
 
 def processor() -> str:
@@ -113,6 +134,8 @@ def main() -> None:
     adding.set_defaults(do=add)
     commands.add_parser("write", help="write the numbers of the lines into the pages").set_defaults(do=write_pages)
     commands.add_parser("older", help="print the lines of recipes that have changed since").set_defaults(do=older)
+    commands.add_parser("margins", help="write what follows from the pilots").set_defaults(do=margins)
+    commands.add_parser("verdicts", help="print what each line decides").set_defaults(do=verdicts)
     options = parser.parse_args()
     options.do(options)
 

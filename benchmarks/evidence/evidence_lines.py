@@ -47,6 +47,7 @@ class Line:
     commit: str = ""
     """With which it was measured; of a line that was recorded from a page, the one that brought the number to the page."""
     machine: str = ""
+    """Where it ran; of lines that were recorded, also what else was different then."""
     recorded_from_page: bool = False
     """True: the run is gone, and the line has what the page had printed."""
 
@@ -75,8 +76,17 @@ class Line:
         values = dict(zip(self.seeds, self.values, strict=True))
         return replace(self, seeds=seeds, values=tuple(values[seed] for seed in seeds), interval=None, prompts=None)
 
+    def the_other_way(self) -> Line:
+        """Return the difference of the two sides, swapped."""
+        interval, prompts = (bounds and (-bounds[1], -bounds[0]) for bounds in (self.interval, self.prompts))
+        mean, values = None if self.mean is None else -self.mean, tuple(-value for value in self.values)
+        return replace(
+            self, side=self.less, less=self.side, mean=mean, values=values, interval=interval, prompts=prompts
+        )
+
     def as_json(self) -> str:
-        return json.dumps({name: value for name, value in asdict(self).items() if value not in ("", (), None, False)})
+        known = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+        return json.dumps({name: value for name, value in known.items() if value not in ("", ())})
 
     @classmethod
     def from_json(cls, text: str) -> Line:
@@ -100,7 +110,8 @@ def write(more: Iterable[Line]) -> None:
     """Add lines to the files of their recipes, in place of those of the same numbers."""
     every = {line.place: line for line in [*lines(), *more]}
     for recipe in sorted({line.recipe for line in every.values()}):
-        file = RESULTS / f"{Path(recipe).name}.jsonl"
+        file = RESULTS / f"{recipe}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
         own = [f"{line.as_json()}\n" for line in every.values() if line.recipe == recipe]
         file.write_text("".join(own), encoding="utf-8")
 

@@ -3,7 +3,8 @@
     | single tokens | {{tokens rule|values}} | {{tokens - segments rule|+}} |
 
 `tokens` and `segments` are sides that the file names, `rule` is a number that it names. After the bar: `values` (of each seed), `mean`,
-`interval`, `prompts` (the interval over prompts), `+` (with its sign). A text is found in the page by its words, wherever it stands.
+`interval`, `prompts` (the interval over prompts), `+` (with its sign); before it `@0,2` for these seeds alone. `{{...}}` stands for words
+that do not matter, `{{sources}}` for the sentence about the lines. A text is found in the page by its words, wherever it stands.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ PRINTED = rf"({ONE}(?:, {ONE})*(?: \[{ONE}, {ONE}\])?|\[{ONE}, {ONE}\])"
 """What stands in a page for a number, its interval, or those of several seeds."""
 SOURCES = "sources"
 """Name of the sentence about the lines of a page."""
+ANY = "..."
+"""Stands in a text for words of the page that do not matter."""
+FREE = {SOURCES: r"(.*)", ANY: r"([^|\n]*)"}
 DECIMAL = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?![\w.]*\d)")
 CODE = re.compile(r"`[^`]*`|\]\([^)]*\)")
 
@@ -49,6 +53,8 @@ class Asked:
         line, used = found(self, lines)
         sign = "+" if "+" in self.shown else ""
         if "values" in self.shown:
+            if not line.values:
+                raise LookupError(f"{self.side}, {self.number}: the values of its seeds are not known")
             return ", ".join(self.digit(value, sign) for value in line.values), used
         over = line.estimate(over_prompts="prompts" in self.shown)
         mean = self.digit(over.mean, sign)
@@ -59,12 +65,14 @@ class Asked:
 
     def digit(self, value: float | None, sign: str = "") -> str:
         if value is None:
-            raise LookupError(f"{self.side} {self.number}: no line has it")
+            raise LookupError(f"{self.side}, {self.number}: its line has no mean")
         return f"{self.times * value:{sign}.{self.digits}f}"
 
 
 def found(asked: Asked, lines: Sequence[Line]) -> tuple[Line, list[Line]]:
-    """Return the line of a number; of a difference that has no line, one with the differences of both sides' values."""
+    """Return the line of a number, and the committed lines that it was made of: of a difference the same of the two sides swapped, or
+    the differences of both sides' values.
+    """
 
     def of(side: str, less: str) -> list[tuple[Line, Line]]:
         same = [
@@ -77,6 +85,8 @@ def found(asked: Asked, lines: Sequence[Line]) -> tuple[Line, list[Line]]:
         return [(line, line) for line in same if line.seeds == asked.seeds] or more
 
     own = of(asked.side, asked.less)
+    if not own and asked.less:
+        own = [(line.the_other_way(), used) for line, used in of(asked.less, asked.side)]
     if not own and asked.less:
         sides = [of(side, "") for side in (asked.side, asked.less)]
         if all(len(each) == 1 and each[0][0].values for each in sides):
@@ -124,19 +134,24 @@ class Page:
         side, _, machine = given.partition(" on ")
         return side, machine
 
-    def printed(self, text: str, lines: Sequence[Line]) -> str:
-        """Return a text with its numbers."""
-        return NAME.sub(
-            lambda name: self.sources(lines) if name[1] == SOURCES else self.asked(name[1]).text(lines)[0], text
-        )
+    def printed(self, text: str, place: re.Match[str], lines: Sequence[Line]) -> str:
+        """Return a text with its numbers, for a place of the page."""
+        before = iter(place.groups())
+
+        def instead(name: re.Match[str]) -> str:
+            word = next(before)
+            if name[1] in FREE:
+                return self.sources(lines) if name[1] == SOURCES else word
+            return self.asked(name[1]).text(lines)[0]
+
+        return NAME.sub(instead, text)
 
     def places(self, page: str) -> Iterator[tuple[str, re.Match[str]]]:
         """Yield each text with the place in the page where it stands. Raises LookupError unless that is one."""
         for text in self.contents["texts"]:
             parts = NAME.split(text)
             pattern = "".join(
-                re.escape(part) if place % 2 == 0 else "(.*)" if part == SOURCES else PRINTED
-                for place, part in enumerate(parts)
+                re.escape(part) if place % 2 == 0 else FREE.get(part, PRINTED) for place, part in enumerate(parts)
             )
             places = list(re.finditer(pattern, page))
             if len(places) != 1:
@@ -148,12 +163,12 @@ class Page:
     def written(self, page: str, lines: Sequence[Line]) -> str:
         """Return the page with the numbers of the lines."""
         for text, place in sorted(self.places(page), key=lambda each: -each[1].start()):
-            page = page[: place.start()] + self.printed(text, lines) + page[place.end() :]
+            page = page[: place.start()] + self.printed(text, place, lines) + page[place.end() :]
         return page
 
     def used(self, lines: Sequence[Line]) -> list[Line]:
         """Return the lines that the page's numbers are made of."""
-        names = [name for text in self.contents["texts"] for name in NAME.findall(text) if name != SOURCES]
+        names = [name for text in self.contents["texts"] for name in NAME.findall(text) if name not in FREE]
         return list({line.place: line for name in names for line in self.asked(name).text(lines)[1]}.values())
 
     def sources(self, lines: Sequence[Line]) -> str:
@@ -165,7 +180,7 @@ class Page:
         said = [f"{len(used)} numbers, each a line of `benchmarks/evidence/results/`"]
         if recorded:
             named = ", ".join(f"`{commit}`" for commit in recorded)
-            said.append(f"{count} were recorded from this page as it was at {named}: their runs are gone")
+            said.append(f"{count} were recorded from the pages of {named}: their runs are gone")
         if older:
             named = ", ".join(f"`{recipe}`: {number}" for recipe, number in sorted(older.items()))
             total = sum(older.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ sys.path.insert(0, str(FOLDER))
 import evidence  # noqa: E402
 import evidence_lines  # noqa: E402
 import evidence_pages  # noqa: E402
+import evidence_verdicts  # noqa: E402
 from evidence_lines import Line  # noqa: E402
 
 PAGES = evidence_pages.pages()
@@ -45,13 +47,67 @@ def test_every_line_has_a_number_and_what_was_recorded_from_a_page_is_on_it(line
         assert not line.values or len(line.values) == len(line.seeds), line
 
 
+def test_margins_are_those_that_follow_from_the_pilots() -> None:
+    """They are stated before the runs: a pilot's lines stay as they were."""
+    text = evidence_verdicts.MARGINS.read_text(encoding="utf-8")
+    assert evidence_verdicts.with_plans(text) == text
+    stated = evidence_verdicts.stated()
+    for each in stated["toy"]["lines"] + stated["smollm2"]["lines"]:
+        assert {"margin", "pilot", "spread", "seeds", "hours"} <= each.keys()
+
+
+def test_the_page_has_the_verdicts_of_todays_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    text = evidence_verdicts.TOY.read_text(encoding="utf-8")
+    assert evidence_verdicts.with_table(text) == text
+    evidence.verdicts(argparse.Namespace())
+    said = capsys.readouterr().out.splitlines()[2:]
+    stated = evidence_verdicts.stated()
+    assert len(said) == len(stated["toy"]["lines"]) + len(stated["smollm2"]["lines"])
+
+
+def test_new_seeds_take_the_place_of_the_pilots() -> None:
+    def runs(*values: float) -> dict[int, dict[str, float]]:
+        return {seed: {"policy.right": value, "processor seconds": 36.0} for seed, value in enumerate(values)}
+
+    names = {
+        side for claim in evidence_verdicts.benchmark.read("claims.yaml") for side in (claim["more"], claim["than"])
+    }
+    tasks = evidence_verdicts.benchmark.read("plan.yaml")["claims"]["tasks"]
+    old = {name: runs(0.5, 0.6) for name in names} | {"oracle": runs(0.9, 1.0), "even": runs(0.7, 0.8)}
+    pilot = dict.fromkeys(tasks, old)
+    new = {tasks[1]: {"rtt": runs(0.9, 0.9, 0.7), "rtt_scalar": runs(0.5, 0.6, 0.5)}}
+    found = {(each.more, each.than, each.where): each for each in evidence_verdicts.toy(pilot, new)}
+    one, other = (found["rtt", "rtt_scalar", task] for task in tasks)
+    assert (one.values, one.change.seeds) == ((0.0, 0.0), 2)
+    assert other.values == pytest.approx((0.4, 0.3, 0.2))
+    assert (one.margin, one.hours) == (pytest.approx(0.02), pytest.approx(0.02))
+
+
+def test_a_line_of_smollm2_is_decided_by_its_new_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = "evaluate/rouge.rougeL"
+    pilot = {"a": (0.3, 0.4, 0.35), "b": (0.28, 0.4, 0.3), "before": (0.1, 0.2, 0.16)}
+    made = [Line(side, number, (0, 1, 2), values=values) for side, values in pilot.items()]
+    made += [Line(f"{side} tuned", number, (10, 11), values=(0.5, 0.5 + 0.1 * (side == "a"))) for side in "ab"]
+    line = {"more": "a", "than": "b", "start": "before", "number": number, "machine": "", "minutes": 30}
+    line["decided"] = {"more": "a tuned", "than": "b tuned", "with_seeds": [10, 11]}
+    monkeypatch.setattr(evidence_lines, "lines", lambda: made)
+    monkeypatch.setattr(evidence_verdicts, "stated", lambda: {"smollm2": {"lines": [line]}})
+    (old,), (new,) = evidence_verdicts.smollm2(pilot=True), evidence_verdicts.smollm2()
+    assert (old.change.seeds, new.change.seeds) == (3, 2)
+    assert new.change.mean == pytest.approx(0.05)
+    assert old.margin == new.margin == pytest.approx(0.25 * (0.98 - 0.46) / 3), (
+        "a quarter of what the pilot's baseline gains"
+    )
+    assert old.hours == 1.0
+
+
 TEXT = """# A page
 
 Before, 0.9 was said of something else.
 
 ## Measured
 
-| a | {a} | {less} | {seed} |
+| a, whatever | {a} | {less} | {seed} |
 
 It took 0.25 of an hour. Numbers: {sources}.
 
@@ -70,7 +126,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[evidence_p
         "seeds": [0, 1, 2],
         "numbers": {"f1": ["evaluate/quality.f1", 3], "words": ["evaluate/length.words", 2]},
         "sides": {"a": "small/x policy", "b": "small/x::b policy on GPU"},
-        "texts": ["| a | {{a f1}} | {{a - b words|+}} | {{a f1 @1|mean}} |", "Numbers: {{sources}}."],
+        "texts": ["| a, {{...}} | {{a f1}} | {{a - b words|+}} | {{a f1 @1|mean}} |", "Numbers: {{sources}}."],
         "not_measured": [0.25],
     }
     (tmp_path / "page.yaml").write_text(yaml.safe_dump(contents), encoding="utf-8")
@@ -121,7 +177,14 @@ def test_a_difference_that_was_recorded_is_printed_as_it_was(page: evidence_page
     blank = TEXT.format(a="1", less="2 [3, 4]", seed="5", sources="nothing")
     written = page.written(blank, [*MADE, recorded])
     assert "| -0.30 [-0.40, -0.20] |" in written
-    assert "recorded from this page as it was at `c0`" in written
+    other = evidence_pages.Asked(
+        "small/x::b policy", "evaluate/length.words", (0, 1, 2), "small/x policy", "", 1, 100.0, ("+",)
+    )
+    assert other.text([*MADE, recorded])[0] == "+30.0 [20.0, 40.0]", "the difference the other way"
+    assert Line.from_json(recorded.as_json()) == recorded
+    zero = Line("small/x policy", "evaluate/quality.f1", (0,), mean=0.0)
+    assert Line.from_json(zero.as_json()) == zero
+    assert "1 were recorded from the pages of `c0`: their runs are gone" in written
 
 
 def test_a_line_is_older_when_the_key_of_its_stage_has_changed(page: evidence_pages.Page) -> None:

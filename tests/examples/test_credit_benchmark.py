@@ -8,6 +8,7 @@ import json
 import random
 import statistics
 import sys
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -298,12 +299,32 @@ def test_both_sides_of_a_claim_are_run_on_its_seeds() -> None:
             } <= runs
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [([0.1, 0.2, 0.15], "holds"), ([-0.1, -0.2, -0.15], "the opposite"), ([0.1, -0.1, 0.0], "cannot be told")],
-)
-def test_a_claim_holds_if_its_interval_excludes_zero(changes: list[float], words: str) -> None:
-    assert importlib.import_module("fgrl_benchmark.tables").verdict(changes) == words
+def test_both_sides_of_a_claim_are_tuned_and_run_with_new_seeds() -> None:
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
+    claimed = {side for claim in benchmark.read("claims.yaml") for side in (claim["more"], claim["than"])}
+    tune, decided = benchmark.points("claims_tune"), benchmark.points("claims_decided")
+    assert {point.method for point in tune} == {point.method for point in decided} == claimed
+    tried = Counter((point.method, point.task) for point in tune)
+    assert set(tried.values()) == {6}, "also of methods that have the settings of another in other phases"
+    assert all("vars.loss.beta" in point.settings for point in tune if point.method == "chain_apo_zero")
+    assert len({point.seed for point in decided}) == 20
+    before = {point.seed for phase in ("tune", "pilot", "test", "worse") for point in benchmark.points(phase)}
+    assert not before & {point.seed for point in [*tune, *decided]}
+
+
+def test_a_method_has_its_own_settings_where_it_was_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    rates = {("segment_ppo", "code"): 1e-3, ("no_normalizer", "code"): 5e-4, ("segment_ppo", "opposites"): 2.5e-4}
+    lines = [
+        {"method": method, "task": task, "settings": {"vars.lr": rate}, "policy.right": 0.5}
+        for (method, task), rate in rates.items()
+    ]
+    (tmp_path / "claims_tune.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    found = {(point.method, point.task): point.settings for point in benchmark.points("claims_decided")}
+    assert found["no_normalizer", "code"] == {"vars.lr": 5e-4}
+    assert found["last_normalizer", "code"] == found["segment_ppo", "code"] == {"vars.lr": 1e-3}
+    assert found["no_normalizer", "opposites"] == {"vars.lr": 2.5e-4}
 
 
 @pytest.fixture(scope="module")
@@ -431,27 +452,15 @@ def test_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     }
 
 
-def test_the_tables_of_claims_and_of_defaults(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_of_defaults(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     tables = importlib.import_module("fgrl_benchmark.tables")
 
     def lines(mean: float, spread: float) -> dict[int, dict]:
         return {seed: {tables.PRIMARY: mean + spread * (-1) ** seed} for seed in range(4)}
 
-    test = {"rtt": lines(0.7, 0.001), "rtt_scalar": lines(0.5, 0.0), "rla": lines(0.5, 0.1), "sft": lines(0.5, 0.0)}
+    test = {"rtt": lines(0.7, 0.001)}
     untuned = {"even": lines(0.4, 0.0), "rtt": lines(0.6, 0.0)}
     monkeypatch.setattr(tables, "by_task", lambda *phases: {"code": untuned if phases == ("untuned",) else test})
-    read = tables.benchmark.read
-    plan = {"claims": {"tasks": ["code"]}}
-    monkeypatch.setattr(tables.benchmark, "read", lambda name: plan if name == "plan.yaml" else read(name))
-    tables.claims()
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "| paper | claim | `code` | seeds | table |"
-    rows = {row.split(" | ")[1]: row.split(" | ")[2:] for row in printed[2:]}
-    assert rows["RTT-CSR above RL-CSR (Table 1)"] == ["**0.200 [0.198, 0.202]**: holds", "4", "`less rtt rtt_scalar` |"]
-    assert rows["RLA above imitation of the labels (Tables 1 and 2)"][0] == "0.000 [-0.184, 0.184]: cannot be told"
-    assert rows["RTT-AON above RL-AON (Tables 1 and 4)"] == ["", "", "`less rtt_aon rl_aon` |"], "no line"
     tables.defaults()
     assert capsys.readouterr().out.splitlines()[2:] == [
         "| outcome | `even` | 0.400 [0.400, 0.400] | 0.000 [0.000, 0.000] |  |",
@@ -603,8 +612,7 @@ def test_where_the_credit_is_by_kind_of_word(
 
 @pytest.mark.parametrize(
     ("page", "table"),
-    [("credit-benchmark.md", name) for name in ("headline", "worse", "losses", "own", "predicts")]
-    + [("evidence.md", "claims")],
+    [("credit-benchmark.md", name) for name in ("headline", "worse", "losses", "own", "predicts")],
 )
 def test_pages_show_the_tables_of_the_committed_lines(
     page: str, table: str, capsys: pytest.CaptureFixture[str]

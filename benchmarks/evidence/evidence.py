@@ -17,11 +17,12 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import evidence_verdicts
-from evidence_lines import BEFORE, ROOT, Line, keys, lines, write
+from evidence_lines import BEFORE, ROOT, Line, lines, write
 from evidence_pages import pages
 
 
@@ -37,13 +38,13 @@ def lines_of(compared: Mapping[str, Any], changes: Sequence[str], commit: str, m
     def line(name: str, model: str, number: str, own: Mapping[str, Any], less: str = "") -> Line:
         over = own.get("over_prompts", own)
         known = {label: value for label, value in own["seeds"].items() if value is not None}
-        recipe, _, row = recipes[name].partition("::")
-        return Line(
+        line = Line(
             " ".join([recipes[name], *changes, model]), number, tuple(seeds[name][label] for label in known), less,
             values=tuple(round(value, 6) for value in known.values()),
             prompts=(round(over["low"], 6), round(over["high"], 6)) if over and over["low"] is not None else None,
-            key=keys(recipe)[row, number.partition("/")[0]], commit=commit, machine=machine,
+            commit=commit, machine=machine,
         )  # fmt: skip
+        return replace(line, key=line.key_now)
 
     for stage, evaluation in compared["stages"].items():
         for each in evaluation["numbers"]:
@@ -96,7 +97,7 @@ def write_pages(_options: argparse.Namespace) -> None:
 def older(_options: argparse.Namespace) -> None:
     """Print the lines whose recipe, or what it reads, has changed since."""
     for line in lines():
-        if line.older_than_its_recipe():
+        if line.older_than_its_recipe:
             less = f" less {line.less}" if line.less else ""
             print(f"{line.side}{less}, {line.number}, seeds {','.join(map(str, line.seeds))}: of {line.commit}")
 

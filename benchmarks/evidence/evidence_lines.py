@@ -43,7 +43,7 @@ class Line:
     prompts: tuple[float, float] | None = None
     """95% interval over prompts, with these trained models."""
     key: str = ""
-    """Empty: measured before the snapshot had keys that can be compared."""
+    """Of the stage that measured it; of a difference that of the other side, too. Empty: from before there were keys that can be compared."""
     commit: str = ""
     """With which it was measured; of a line that was recorded from a page, the one that brought the number to the page."""
     machine: str = ""
@@ -92,10 +92,19 @@ class Line:
     def from_json(cls, text: str) -> Line:
         return cls(**{name: tuple(each) if isinstance(each, list) else each for name, each in json.loads(text).items()})
 
+    @property
+    def key_now(self) -> str:
+        """The key that a line measured now would have."""
+        stage, found = self.number.partition("/")[0], []
+        for side in filter(None, (self.side, self.less)):
+            recipe, _, row = side.split()[0].partition("::")
+            found.append(keys(recipe).get((row, stage), "none"))
+        return " ".join(found)
+
+    @property
     def older_than_its_recipe(self) -> bool:
         """True if the recipe, or what it reads, has changed since, or was not known exactly then."""
-        row = self.side.split()[0].partition("::")[2]
-        return self.key != keys(self.recipe).get((row, self.number.partition("/")[0]))
+        return self.key != self.key_now
 
 
 def lines() -> list[Line]:

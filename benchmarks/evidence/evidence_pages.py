@@ -176,7 +176,7 @@ class Page:
         used = self.used(lines)
         recorded = sorted({line.commit for line in used if line.recorded_from_page})
         count = sum(line.recorded_from_page for line in used)
-        older = Counter(line.recipe for line in used if line.older_than_its_recipe())
+        older = Counter(line.recipe for line in used if line.older_than_its_recipe)
         said = [f"{len(used)} numbers, each a line of `benchmarks/evidence/results/`"]
         if recorded:
             named = ", ".join(f"`{commit}`" for commit in recorded)

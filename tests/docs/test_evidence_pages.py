@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,10 @@ def test_a_difference_that_was_recorded_is_printed_as_it_was(page: evidence_page
 
 
 def test_a_line_is_older_when_the_key_of_its_stage_has_changed(page: evidence_pages.Page) -> None:
-    assert [line.older_than_its_recipe() for line in MADE] == [False, False, True]
+    assert [line.older_than_its_recipe for line in MADE] == [False, False, True]
+    difference = replace(MADE[0], less="small/x::b policy", key="aa11 cc33")
+    assert not difference.older_than_its_recipe
+    assert replace(difference, key="aa11 old").older_than_its_recipe, "the other side has changed"
     assert evidence_lines.keys("small/x") == {
         ("", "evaluate"): "aa11", ("", "policy"): "bb22", ("b", "evaluate"): "cc33",
     }  # fmt: skip
@@ -247,7 +251,10 @@ def test_lines_of_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
         commit="c1", machine="a processor",
     )  # fmt: skip
     assert (made[two, ""].seeds, made[two, ""].prompts) == ((0,), None)
-    assert (made[two, one].prompts, made[two, one].key) == ((-1.0, 0.5), keys["scalar", "evaluate"])
+    assert (made[two, one].prompts, made[two, one].key) == (
+        (-1.0, 0.5),
+        f"{keys['scalar', 'evaluate']} {keys['', 'evaluate']}",
+    )
     changed = {line.side for line in evidence.lines_of(COMPARED, ["vars.kl=0.1"], "c1", "")}
     assert "small/length::scalar vars.kl=0.1 policy" in changed
     folder = json.loads(json.dumps(COMPARED))

@@ -119,20 +119,14 @@ class Page:
         """Return what a name in a text stands for."""
         what, _, shown = name.partition("|")
         sides, number, *seeds = re.fullmatch(r"(.+?) (\w+)(?: @([\d,]+))?", what.strip()).groups()  # type: ignore[union-attr]
-        side, _, less = sides.partition(" - ")
         named, digits, *times = self.contents["numbers"][number]
-        of = self.contents["sides"]
+        of = [self.contents["sides"][side].partition(" on ") for side in sides.split(" - ")]
+        if len({machine for _side, _on, machine in of}) > 1:
+            raise LookupError(f"{name}: two sides of a difference are of one machine")
+        (side, _, machine), less = of[0], of[1][0] if len(of) > 1 else ""
         default = ",".join(map(str, self.contents["seeds"]))
-        return Asked(
-            self.side(of[side])[0], named, tuple(map(int, (seeds[0] or default).split(","))),
-            self.side(of[less])[0] if less else "", self.side(of[side])[1], digits, times[0] if times else 1.0, tuple(shown.split()),
-        )  # fmt: skip
-
-    @staticmethod
-    def side(given: str) -> tuple[str, str]:
-        """Return a side and the machine of `side on machine`."""
-        side, _, machine = given.partition(" on ")
-        return side, machine
+        chosen = tuple(map(int, (seeds[0] or default).split(",")))
+        return Asked(side, named, chosen, less, machine, digits, times[0] if times else 1.0, tuple(shown.split()))
 
     def printed(self, text: str, place: re.Match[str], lines: Sequence[Line]) -> str:
         """Return a text with its numbers, for a place of the page."""

@@ -6,6 +6,7 @@ Toy world: pairs of methods of the credit benchmark (claims.yaml), on two tasks.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -156,8 +157,29 @@ def table(every: Sequence[Decided]) -> str:
     return "\n".join(rows) + "\n"
 
 
+COUNTS = "*Lines of evidence*: "
+"""How the sentence below the table begins."""
+SAID = {"holds": "hold", "the": "the opposite", "equal": "equal", "needs": "need more seeds"}
+"""What that sentence says of verdicts that begin with these words."""
+
+
+def counts(every: Sequence[Decided]) -> str:
+    """Return how many lines of each world are decided, and how."""
+    tasks, said = benchmark.read("plan.yaml")["claims"]["tasks"], []
+    for world, own in (
+        ("of this table", [each for each in every if each.of.where in tasks]),
+        ("of SmolLM2", [each for each in every if each.of.where not in tasks]),
+    ):
+        found = Counter(each.verdict.split()[0] for each in own)
+        told = [f"{found[word]} {shown}" for word, shown in SAID.items() if found[word]]
+        said.append(f"{len(own)} {world}: {', '.join(told)}")
+    return f"{COUNTS}{'; '.join(said)}.\n"
+
+
 def with_table(page: str) -> str:
-    """Return the page with the table of today's lines, in place of the one that it has."""
-    made = table(decided())
+    """Return the page with the table of today's lines and the sentence below it, in place of those that it has."""
+    every = decided()
+    made = table(every)
     head, _, rest = page.partition(made.partition("\n")[0])
-    return head + made + "\n" + rest.partition("\n\n")[2]
+    below = rest.partition(COUNTS)[2].partition("\n")[2]
+    return f"{head}{made}\n{counts(every)}{below}"

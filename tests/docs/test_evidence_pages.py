@@ -126,7 +126,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[evidence_p
         "from": "## Measured",
         "seeds": [0, 1, 2],
         "numbers": {"f1": ["evaluate/quality.f1", 3], "words": ["evaluate/length.words", 2]},
-        "sides": {"a": "small/x policy", "b": "small/x::b policy on GPU"},
+        "sides": {"a": "small/x policy", "b": "small/x::b policy"},
         "texts": ["| a, {{...}} | {{a f1}} | {{a - b words|+}} | {{a f1 @1|mean}} |", "Numbers: {{sources}}."],
         "not_measured": [0.25],
     }
@@ -168,6 +168,12 @@ def test_numbers_are_printed_where_the_texts_say(page: evidence_pages.Page) -> N
         LookupError, match=r"small/x policy, evaluate/quality.f1, seeds \(0, 1, 2\), any machine: 0 lines"
     ):
         page.written(blank, MADE[1:])
+
+
+def test_sides_of_a_difference_are_of_one_machine(page: evidence_pages.Page) -> None:
+    page.contents["sides"]["b"] += " on another"
+    with pytest.raises(LookupError, match="of one machine"):
+        page.asked("a - b words")
 
 
 def test_a_difference_that_was_recorded_is_printed_as_it_was(page: evidence_pages.Page) -> None:

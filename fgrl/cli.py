@@ -18,6 +18,7 @@ import typer
 from fgrl.base import replies, stops
 from fgrl.commands import (
     annotating,
+    benchmarking,
     catalog,
     chatting,
     checking,
@@ -73,6 +74,7 @@ _recipe_command(epilog=catalog.SHOW)(catalog.show)
 app.command(epilog=catalog.SCHEMA)(catalog.schema)
 _recipe_command(epilog=inspecting.EXAMPLES)(inspecting.inspect)
 _recipe_command(epilog=trying.EXAMPLES)(trying.check)
+_recipe_command("benchmark", epilog=benchmarking.EXAMPLES)(benchmarking.rank)
 _recipe_command(epilog=table.EXAMPLES)(table.table)
 _recipe_command(epilog=compare.EXAMPLES)(compare.compare)
 _recipe_command(epilog=elo.EXAMPLES)(elo.elo)

@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -50,6 +50,12 @@ ANSWERS = 64
 """Drawn in an iteration."""
 SECONDS = {"task.yaml": 15.0, "smollm2.yaml": 240.0, "turns.yaml": 15.0}
 """Of one core for a run, where no line tells."""
+START_TAKES = {
+    "start.yaml": "seven to nine minutes of one core",
+    "start_smollm2.yaml": "minutes on a GPU, hours without one",
+    "start_turns.yaml": "about one minute of one core",
+}
+"""What the models that trainings start from take."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +151,8 @@ def mistakes_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def methods_of(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the methods among which those of a phase are."""
-    return dict(read(plan.get("methods_of", METHODS[0])))
+    """Return the methods among which those of a phase are, with those that the phase has of its own."""
+    return {**read(plan.get("methods_of", METHODS[0])), **plan.get("own", {})}
 
 
 def trials(method: Mapping[str, Any], rates: Sequence[float], *, knobs: bool = True) -> list[dict[str, Any]]:
@@ -184,10 +190,14 @@ def tuned(name: str = "", phase: str = "tune") -> dict[str, dict[str, Any]]:
 
     name: the task whose lines count, instead of all.
     """
+    return best(line for line in lines(phase) if not name or line["task"] == name)
+
+
+def best(tried: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the settings with the most right words in these lines, by method, among those with the most lines."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for line in lines(phase):
-        if not name or line["task"] == name:
-            found[line["method"]][json.dumps(line["settings"])].append(line["policy.right"])
+    for line in tried:
+        found[line["method"]][json.dumps(line["settings"])].append(line["policy.right"])
     most = {method: max(len(values) for values in settings.values()) for method, settings in found.items()}
     return {
         method: json.loads(max(
@@ -206,7 +216,7 @@ def recipe_of(point: Point, plan: Mapping[str, Any]) -> str:
     """Return the recipe of a run: a file, or a row of it."""
     method = methods_of(plan)[point.method]
     row = f"::{method['row']}" if "row" in method else ""
-    return f"{HERE / file_of(plan)}{row}"
+    return str(method.get("recipe", f"{HERE / file_of(plan)}{row}"))
 
 
 def overrides(point: Point, plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +231,10 @@ def overrides(point: Point, plan: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def start(recipe: str, runs: str) -> str:
     """Return the folder of the model that every training starts from, after training it where that is missing."""
-    return str(fgrl.run(HERE / recipe, runs=runs).stage("start").product.resolve())
+    if not fgrl.plan(HERE / recipe, runs=runs)["cached"].all():
+        said = f"the model that every method starts from is trained: once, {START_TAKES[recipe]}; it is kept in {runs}"
+        print(said, file=sys.stderr, flush=True)
+    return str(fgrl.run(HERE / recipe, runs=runs, page=False).stage("start").product.resolve())
 
 
 def run(options: argparse.Namespace) -> None:
@@ -245,8 +258,11 @@ def run(options: argparse.Namespace) -> None:
     for phase in phases:
         plan = read("plan.yaml")[phase]
         every = without_line(phase, asked(phase))  # again: settings follow from an earlier phase
-        for name in untuned(plan, every):
-            print(f"{name}: no line of phase tune, so it runs with the defaults", file=sys.stderr)
+        if missing_tuning := untuned(plan, every):
+            raise SystemExit(
+                f"{', '.join(missing_tuning)}: no line of phase {tuning(plan)}, which chooses the settings of phase {phase}; run it first: "
+                f"--phase {tuning(plan)},{phase} --methods {','.join(missing_tuning)}"
+            )
         for point in every:
             if time.monotonic() > until:
                 return
@@ -302,7 +318,10 @@ def wanted(point: Point, options: argparse.Namespace) -> bool:
 
 def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     """Run one point of a phase and return its line."""
-    given = {**overrides(point, plan), "vars.start": start(plan.get("start", "start.yaml"), runs)}
+    given = {
+        **overrides(point, plan),
+        "vars.start": plan.get("started") or start(plan.get("start", "start.yaml"), runs),
+    }
     begin = time.process_time()
     finished = fgrl.run(recipe_of(point, plan), given, seed=point.seed, runs=runs, progress=False, page=False)
     numbers = {

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal
 
 from credit_tasks import KINDS, numbers, task, vocabulary
 from pydantic import Field
+from random_llama import UNKNOWN, RandomLlama, known_words
 
-from fgrl import models
-from fgrl.kinds import Reader, Run, Stage
-from fgrl.kinds.specs import ModelSpec
+from fgrl.kinds import Reader
 from fgrl.registry import File, register
-from fgrl.types import Checkpoint, Sample
+from fgrl.types import Sample
 
 HERE = Path(__file__).parent
 TaskName = Literal["opposites", "sums", "facts", "code", "brackets", "banned"]
@@ -22,10 +21,8 @@ assert set(TaskName.__args__) == set(KINDS)
 
 
 @register("small_language_model")
-class SmallLanguageModel(Stage):
+class SmallLanguageModel(RandomLlama):
     """A random Llama with a token for each word of the tasks."""
-
-    makes = Checkpoint
 
     hidden: int = Field(160, ge=8)
     """Width; the feed-forward layers are three times as wide."""
@@ -34,28 +31,14 @@ class SmallLanguageModel(Stage):
     tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
     """The file that defines the language."""
 
-    def run(self, run: Run) -> dict[str, Any]:
+    def tokenizer(self) -> Any:
         from tokenizers import Tokenizer, decoders, pre_tokenizers
         from tokenizers.models import WordLevel
-        from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
         # words with a mark for the space before them: then a token's characters are known without decoding every prefix
-        marked = (f"▁{word}" for word in vocabulary())
-        words = {word: i for i, word in enumerate(["<pad>", "<eos>", "<unknown>", *marked])}
-        tokenizer = Tokenizer(WordLevel(words, unk_token="<unknown>"))
+        tokenizer = Tokenizer(WordLevel(known_words([f"▁{word}" for word in vocabulary()]), unk_token=UNKNOWN))
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-        config = LlamaConfig(
-            vocab_size=len(words), hidden_size=self.hidden, intermediate_size=3 * self.hidden,
-            num_hidden_layers=self.layers, num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=256,
-            tie_word_embeddings=False, bos_token_id=None, eos_token_id=1, pad_token_id=0,
-        )  # fmt: skip
-        folder = run.dir / "random"
-        network = LlamaForCausalLM(config)
-        network.save_pretrained(folder)
-        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
-        fast.save_pretrained(folder)
-        models.save(models.load(ModelSpec(base=str(folder))), run.out, {})
-        return {"words": len(words), "parameters": sum(each.numel() for each in network.parameters())}
+        return tokenizer
 
 
 class OfTask(Reader):

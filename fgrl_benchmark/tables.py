@@ -12,6 +12,7 @@ python -m fgrl_benchmark.tables smollm2        the table of methods of phase smo
 python -m fgrl_benchmark.tables losses         what losses on pairs do to the probability of the chosen answers (phase claims and those of `methods`)
 python -m fgrl_benchmark.tables worse          credit made worse on purpose
 python -m fgrl_benchmark.tables predicts       which measure of credit says what it teaches
+python -m fgrl_benchmark.tables sent           the methods that were sent in, a table for each kind of task
 python -m fgrl_benchmark.tables less A B       A less B, of any two methods, or mistakes such as '{"drop": 0.5}'
 """
 
@@ -25,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from fgrl_benchmark import benchmark
+from fgrl_benchmark import sheet as sheets
 from fgrl_benchmark.comparisons import (
     EQUAL_ITERATIONS,
     EXACT,
@@ -48,6 +50,8 @@ from fgrl_benchmark.comparisons import (
     shown_change,
     with_credit,
 )
+from fgrl_benchmark.standing import markdown, standing_of
+from fgrl_benchmark.worlds import WORLDS
 
 
 def power() -> None:
@@ -319,6 +323,16 @@ def predicts() -> None:
             print(f"| `{name}` | {phases} | {len(every)} | {' | '.join(cells)} |")
 
 
+def sent() -> None:
+    """Print the lines of methods that were sent in (`fgrl benchmark`)."""
+    every = [standing_of(sheet) for sheet in sheets.sent()]
+    for world in WORLDS.values():
+        rows = [each.row(each.name) for each in every if each.world is world]
+        if rows:
+            head = ["told", "method", "seeds", *(f"`{task}`" for task in world.tasks)]
+            print("\n".join(markdown([head, *rows])))
+
+
 def mean(lines: Sequence[dict], key: str, middle: Callable[[Sequence[float]], float] = statistics.mean) -> str:
     """Return the mean, or another middle, of a number over the lines that have it."""
     values = [line[key] for line in lines if key in line]
@@ -330,7 +344,7 @@ def main() -> None:
     shown_tables: dict[str, Callable[..., None]] = {
         each.__name__: each
         for each in (
-            power, tuned, defaults, own, methods, headline, places, costs, smollm2, losses, worse, predicts, less,
+            power, tuned, defaults, own, methods, headline, places, costs, smollm2, losses, worse, predicts, sent, less,
         )
     }  # fmt: skip
     parser.add_argument("table", choices=shown_tables)

@@ -8,23 +8,20 @@ from typing import Annotated, Any, Literal
 
 from credit_language import HERE
 from pydantic import Field
+from random_llama import END, UNKNOWN, RandomLlama, known_words
 from turn_environment import GameName
 from turn_games import GAMES, game, numbers, played, vocabulary
 
-from fgrl import models
-from fgrl.kinds import Reader, Run, Stage
-from fgrl.kinds.specs import ModelSpec
+from fgrl.kinds import Reader
 from fgrl.registry import File, register
-from fgrl.types import Checkpoint, Sample
-
-END = "<eos>"
+from fgrl.types import Sample
 
 
 @register("turn_language_model")
-class TurnLanguageModel(Stage):
+class TurnLanguageModel(RandomLlama):
     """A random Llama with a token for each word of the games."""
 
-    makes = Checkpoint
+    positions = 128
 
     hidden: int = Field(96, ge=8)
     """Width; the feed-forward layers are three times as wide."""
@@ -33,26 +30,13 @@ class TurnLanguageModel(Stage):
     games: Annotated[str, File] = str(HERE / "turn_games.py")
     """The file that defines the language."""
 
-    def run(self, run: Run) -> dict[str, Any]:
+    def tokenizer(self) -> Any:
         from tokenizers import Tokenizer, pre_tokenizers
         from tokenizers.models import WordLevel
-        from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-        words = {word: i for i, word in enumerate(["<pad>", END, "<unknown>", *vocabulary()])}
-        tokenizer = Tokenizer(WordLevel(words, unk_token="<unknown>"))
+        tokenizer = Tokenizer(WordLevel(known_words(vocabulary()), unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # lines of what the environment says are spaces, too
-        config = LlamaConfig(
-            vocab_size=len(words), hidden_size=self.hidden, intermediate_size=3 * self.hidden,
-            num_hidden_layers=self.layers, num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=128,
-            tie_word_embeddings=False, bos_token_id=None, eos_token_id=1, pad_token_id=0,
-        )  # fmt: skip
-        folder = run.dir / "random"
-        network = LlamaForCausalLM(config)
-        network.save_pretrained(folder)
-        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token="<pad>")
-        fast.save_pretrained(folder)
-        models.save(models.load(ModelSpec(base=str(folder))), run.out, {})
-        return {"words": len(words), "parameters": sum(each.numel() for each in network.parameters())}
+        return tokenizer
 
 
 class OfGames(Reader):

@@ -41,6 +41,26 @@ def installed(data_files: Mapping[str, Sequence[str]]) -> dict[Path, str]:
     }
 
 
+def test_every_file_of_the_benchmark_is_in_the_wheel() -> None:
+    """Its lines, and what its recipes import, wherever that lies in the source tree."""
+    package, patterns = ROOT / "fgrl_benchmark", SETTINGS["package-data"]
+    for folder in [package, *(each for each in package.iterdir() if each.is_dir() and each.name != "__pycache__")]:
+        there = [file.name for file in folder.iterdir() if file.is_file() and file.suffix != ".svg"]
+        module = ".".join(folder.relative_to(ROOT).parts)
+        own = {key: each for key, each in patterns.items() if key in ("*", module)}
+        assert folder.name == "methods" or not_packaged(there, own) == [], folder
+    imported = [
+        package / name.strip()
+        for recipe in package.glob("*.yaml")
+        for listed in re.findall(r"^imports: \[(.*)\]$", recipe.read_text(), re.MULTILINE)
+        for name in listed.split(",")
+    ]
+    assert len(imported) > 25
+    assert [
+        file for file in imported if not file.is_file() or (file.parent.parent != package and file.parent != package)
+    ] == []
+
+
 def test_every_file_of_the_package_is_in_the_wheel() -> None:
     package = list(files(ROOT / "fgrl"))
     assert {".j2", ".css", ".html", ".js", ".txt", ".yaml"} <= {file.suffix for file in package}

@@ -14,6 +14,7 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,13 @@ def write_json_lines(path: Path, values: Iterable[Any]) -> int:
 
 
 def expanded(path: str | Path) -> Path:
-    """Return a path with `~` for a home folder; unchanged where there is no such home."""
+    """Return a path with `~` for a home folder, or `PACKAGE:FILE`, a file of an installed package; unchanged where there
+    is no such home or package.
+    """
+    package, colon, inside = str(path).partition(":")
+    spec = find_spec(package) if colon and package.isidentifier() else None
+    if spec is not None and spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0], inside)
     return Path(os.path.expanduser(path))  # noqa: PTH111  (Path.expanduser raises there)
 
 

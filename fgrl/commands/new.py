@@ -41,3 +41,5 @@ def new(
         f"{paths[0]}: the {kind} {name}\n{paths[1]}: its test; run it with: pytest {paths[1]}\n"
         f"In a recipe: imports: [{paths[0]}], then name it where a {kind} is wanted."
     )
+    if kind in ("reward", "online_algorithm", "offline_algorithm"):
+        echo(f"Check it in a small training: fgrl check {paths[0]}; rank it among others: fgrl benchmark {paths[0]}")

@@ -126,9 +126,10 @@ def addresses(word: str) -> list[str]:
 
 def existing(recipe: Path) -> Path:
     """Return the address of a recipe: a file, or a name that `recipes.by_name` knows (`quickstart`)."""
-    file = recipes.Address.parse(recipe).file
+    address = recipes.Address.parse(recipe)
+    file = files.expanded(address.file)
     if files.exists(file):
-        return recipe
+        return Path(str(recipes.Address(file, address.row)))
     named = recipes.by_name(recipe)
     if named is not None:
         return named

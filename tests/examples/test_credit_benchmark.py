@@ -788,7 +788,6 @@ def test_the_figure_places_mistakes_and_methods(
     for phase, each in lines.items():
         (tmp_path / f"{phase}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in each), encoding="utf-8")
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
-    monkeypatch.setattr(figure, "TARGET", tmp_path / "figure.svg")
     comparisons = figure.comparisons
     names = {'{"drop": 0.5}': "drop", '{"flip": 0.25}': "flip"}
     found = {each.name: each for each in figure.placed(comparisons.made_worse()["code"], names)}
@@ -801,7 +800,7 @@ def test_the_figure_places_mistakes_and_methods(
     assert capsys.readouterr().out.splitlines()[2:] == [
         f"| `code` | {phases} | 5 | 0.41 | -0.67 | 1.00 |" for phases in ("the test", "all phases")
     ]
-    drawn = figure.draw().read_text(encoding="utf-8")
+    drawn = figure.draw_all(tmp_path / "figure.svg").read_text(encoding="utf-8")
     assert {
         name for name in (*values, "drop", "flip", "precision", "recall", "AUC") if f">{name}<" not in drawn
     } == set()

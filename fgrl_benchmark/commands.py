@@ -1,0 +1,36 @@
+"""What `fgrl benchmark` does, apart from its words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fgrl.base.console import Console
+from fgrl_benchmark import checking, comparisons, figure, own_method, ranking, standing
+from fgrl_benchmark.checking import Finding as Finding
+from fgrl_benchmark.sheet import sheet_of
+from fgrl_benchmark.standing import Standing, as_json, text_of
+from fgrl_benchmark.worlds import WORDS
+
+check = checking.check
+__all__ = ["Finding", "Standing", "as_json", "check", "draw", "rank", "text_of"]
+
+
+def rank(
+    word: str, *, name: str | None, told: str, knob: str, turns: bool, overrides: Sequence[str], again: bool, runs: str, jobs: int,
+    console: Console,
+) -> Standing:  # fmt: skip
+    """Tune and test a method, and return where it stands. Runs that have a line in its file are not done again."""
+    method = own_method.bring(word, name=name, told=told, knob=knob, turns=turns, overrides=overrides)
+    sheet = sheet_of(method, again=again)
+    ranking.rank(method, sheet, runs=runs, jobs=jobs, console=console)
+    return standing.standing_of(sheet)
+
+
+def draw(place: Standing) -> Path | None:
+    """Draw a method among the others, beside its lines. None where no run says where its credit is."""
+    world, target = place.world, place.sheet.file.with_suffix(".svg")
+    if not any(place.name in comparisons.with_credit(methods, world.quality) for methods in place.found.values()):
+        return None
+    mistakes = comparisons.made_worse() if world is WORDS else {}
+    return figure.draw(target, place.found, mistakes, world.quality, own=place.name)

@@ -138,10 +138,8 @@ def test_a_recipe_is_a_method() -> None:
 
 def test_a_recipe_of_a_package_is_named_by_it(tiny_model_dir: Path) -> None:
     done = CliRunner().invoke(app, ["validate", "fgrl_benchmark:task.yaml::vine", f"vars.start={tiny_model_dir}"])
-    assert (done.exit_code, done.output) == (
-        0,
-        f"{benchmark.HERE / 'task.yaml'}::vine: ok, 2 stages: policy, evaluate\n",
-    )
+    assert done.exit_code == 0
+    assert done.output.startswith(f"{benchmark.HERE / 'task.yaml'}::vine: ok, 2 stages: policy, evaluate\n")
     done = CliRunner().invoke(app, ["validate", "no_such_package:task.yaml"])
     assert done.exit_code == 2
     assert "no_such_package:task.yaml: no such recipe" in done.output

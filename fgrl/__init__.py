@@ -60,7 +60,7 @@ _NAMES = {
     ),
     "library": (
         "FinishedRun FinishedStage FinishedSweep Generated Inspected NewRecipe Policy ScoredText TokenSpan "
-        "WrittenReport annotation_stats catalog check clean compare curves describe doctor elo export "
+        "WrittenReport annotation_stats benchmark catalog check clean compare curves describe doctor elo export "
         "export_annotations frontier import_annotations init inspect list_runs load new open_run plan register report run "
         "schema score sweep table validate"
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fgrl.base.console import Console
 from fgrl_benchmark import checking, comparisons, figure, own_method, ranking, standing
@@ -13,7 +14,7 @@ from fgrl_benchmark.standing import Standing, as_json, text_of
 from fgrl_benchmark.worlds import WORDS
 
 check = checking.check
-__all__ = ["Finding", "Standing", "as_json", "check", "draw", "rank", "text_of"]
+__all__ = ["Finding", "Standing", "check", "draw", "rank", "summary", "text_of"]
 
 
 def rank(
@@ -34,3 +35,9 @@ def draw(place: Standing) -> Path | None:
         return None
     mistakes = comparisons.made_worse() if world is WORDS else {}
     return figure.draw(target, place.found, mistakes, world.quality, own=place.name)
+
+
+def summary(place: Standing) -> dict[str, Any]:
+    """Return where a method stands, and the files that were written, for a program. The figure is drawn."""
+    drawn = draw(place)
+    return as_json(place) | {"lines": str(place.sheet.file), "figure": None if drawn is None else str(drawn)}

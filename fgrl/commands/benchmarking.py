@@ -69,10 +69,9 @@ def rank(
         method, name=name, told=told, knob=knob, turns=turns, overrides=overrides(context.args, context), again=again, runs=str(runs),
         jobs=jobs, console=shown,
     )  # fmt: skip
-    figure = benchmark.draw(place)
     if as_json:
-        emit(benchmark.as_json(place) | {"lines": str(place.sheet.file), "figure": figure and str(figure)})
+        emit(benchmark.summary(place))
         return
     echo(benchmark.text_of(place))
-    echo(f"figure: {figure or 'none: no run says which words were credited'}")
+    echo(f"figure: {benchmark.draw(place) or 'none: no run says which words were credited'}")
     echo(f"lines: {place.sheet.file}; to send them in: docs/credit-benchmark.md, `Send it in`")

@@ -36,6 +36,7 @@ pages = lazy.load("fgrl.pages.report")
 pipeline = lazy.load("fgrl.experiments.pipeline")
 provenance = lazy.load("fgrl.exchange.publishing.provenance")
 pushing = lazy.load("fgrl.exchange.publishing.pushing")
+ranking = lazy.load("fgrl_benchmark.commands")
 schemas = lazy.load("fgrl.experiments.recipe.schema")
 shipped = lazy.load("fgrl.experiments.recipe.shipped")
 stage_run = lazy.load("fgrl.experiments.pipeline.run")
@@ -271,6 +272,22 @@ def check(
                 if show is not None:
                     show(called, finding)
     return found
+
+
+def benchmark(
+    method: Path | str, overrides: Overrides | Sequence[str] | None = None, *, name: str | None = None, told: str = "outcome",
+    knob: str = "", turns: bool = False, again: bool = False, runs: Path | str = RUNS, jobs: int = 1, progress: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    """Rank a method of your own in the credit benchmark, and return where it stands, what it costs and the files that were
+    written beside it: what `fgrl benchmark --json` prints.
+
+    method: a Python file or a recipe. told, knob, turns, name, again: see `fgrl benchmark --help`. jobs: runs at the same
+    time, each in a process of its own. Raises `UsageError`, `Problems`, and the error of a run that fails.
+    """
+    return ranking.summary(ranking.rank(
+        str(method), name=name, told=told, knob=knob, turns=turns, overrides=override_texts(overrides), again=again,
+        runs=str(runs), jobs=jobs, console=Console(quiet=not progress),
+    ))  # type: ignore[no-any-return]  # fmt: skip
 
 
 def doctor(check: Path | str | None = None, *, runs: Path | str = RUNS) -> dict[str, Any]:

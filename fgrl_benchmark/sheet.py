@@ -33,8 +33,9 @@ class Sheet:
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, phase: str) -> list[dict[str, Any]]:
-        """Return the runs of a phase that came to their end."""
-        return [line for line in self.lines if line["phase"] == phase and "stopped" not in line]
+        """Return the runs of a phase that came to their end, in an order that does not depend on which ended first."""
+        ended = [line for line in self.lines if line["phase"] == phase and "stopped" not in line]
+        return sorted(ended, key=lambda line: str(line["key"]))
 
     def stopped(self, phase: str) -> int:
         """Return the number of runs that did not."""

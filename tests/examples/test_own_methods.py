@@ -316,7 +316,7 @@ def test_the_place_of_a_method(no_training: list) -> None:
     assert f"place: {rivals.index('late') + 1} of {len(rivals)} that are told the same (outcome)" in shown
     assert "lr 0.0005, exponent 3" in shown
     assert "12.0 s of one core for a run, even 12.0 here; 4.8 minutes for all; 100 tokens drawn" in shown
-    assert "even on this machine: opposites 0." in shown
+    assert "even on this machine: code 0.660, " in shown
     told = fgrl.benchmark("late.py", knob="exponent=1,3", progress=False)
     assert told["figure"] == str(Path("late.svg").resolve())
     assert json.loads(json.dumps(told)) == told

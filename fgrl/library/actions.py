@@ -284,10 +284,12 @@ def benchmark(
     method: a Python file or a recipe. told, knob, turns, name, again: see `fgrl benchmark --help`. jobs: runs at the same
     time, each in a process of its own. Raises `UsageError`, `Problems`, and the error of a run that fails.
     """
-    return ranking.summary(ranking.rank(
+    place = ranking.rank(
         str(method), name=name, told=told, knob=knob, turns=turns, overrides=override_texts(overrides), again=again,
         runs=str(runs), jobs=jobs, console=Console(quiet=not progress),
-    ))  # type: ignore[no-any-return]  # fmt: skip
+    )  # fmt: skip
+    found: dict[str, Any] = ranking.summary(place)
+    return found
 
 
 def doctor(check: Path | str | None = None, *, runs: Path | str = RUNS) -> dict[str, Any]:

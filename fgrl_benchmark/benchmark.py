@@ -229,12 +229,16 @@ def overrides(point: Point, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def start(recipe: str, runs: str) -> str:
-    """Return the folder of the model that every training starts from, after training it where that is missing."""
-    if not fgrl.plan(HERE / recipe, runs=runs)["cached"].all():
-        said = f"the model that every method starts from is trained: once, {START_TAKES[recipe]}; it is kept in {runs}"
+def start(recipe: str, name: str, runs: str) -> str:
+    """Return the folder of the model that trainings on a task start from, the product of the last stage, after training it where that is
+    missing.
+    """
+    given, file = {"vars.task": name} if "::" in recipe else {}, f"{HERE / recipe}"
+    if not fgrl.plan(file, given, runs=runs)["cached"].all():
+        takes = START_TAKES[recipe.partition("::")[0]]
+        said = f"the model that every method starts from is trained: once, {takes}; it is kept in {runs}"
         print(said, file=sys.stderr, flush=True)
-    return str(fgrl.run(HERE / recipe, runs=runs, page=False).stage("start").product.resolve())
+    return str(list(fgrl.run(file, given, runs=runs, page=False).stages.values())[-1].product.resolve())
 
 
 def run(options: argparse.Namespace) -> None:
@@ -320,7 +324,7 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     """Run one point of a phase and return its line."""
     given = {
         **overrides(point, plan),
-        "vars.start": plan.get("started") or start(plan.get("start", "start.yaml"), runs),
+        "vars.start": plan.get("started") or start(plan.get("start", "start.yaml"), point.task, runs),
     }
     begin = time.process_time()
     finished = fgrl.run(recipe_of(point, plan), given, seed=point.seed, runs=runs, progress=False, page=False)

@@ -28,6 +28,8 @@ class WrittenFor(OfTask):
     """Share of right words among those that matter."""
     draws: int = Field(0, ge=0)
     """Other numbers give other answers."""
+    known: float = Field(1.0, gt=0, le=1)
+    """Share of what parts of the task can ask for that these prompts ask for."""
 
     def kind(self) -> Task:
         return task(self.task, self.parts, self.fillers)
@@ -36,7 +38,7 @@ class WrittenFor(OfTask):
         """Yield each prompt with its id and the random numbers of its answers."""
         for number in numbers(self.split, self.count):
             name = f"{self.task}-{number}"
-            yield name, self.kind().prompt(number), random.Random(f"{name} {self.draws}")
+            yield name, self.kind().prompt(number, self.known), random.Random(f"{name} {self.draws}")
 
 
 @register("task_pairs")

@@ -71,13 +71,24 @@ class Task(ABC):
     def wrong(self, right: str, place: int, draw: random.Random) -> str:
         """Return a word that could stand in place of the right one, `place` in its part."""
 
-    def prompt(self, number: int) -> str:
-        """Return prompt `number`: its kind of task, and its parts with fillers, as many words as the answer."""
+    def prompt(self, number: int, known: float = 1.0) -> str:
+        """Return prompt `number`: its kind of task, and its parts with fillers, as many words as the answer.
+
+        known: its parts ask for this share of the words that parts can ask for.
+        """
         draw = random.Random(f"{self.name} {self.parts} {self.fillers} {number}")
         words = [self.name]
         for _ in range(self.parts):
-            words += [draw.choice(FILLERS) for _ in range(self.fillers)] + self.part(draw)
+            words += [draw.choice(FILLERS) for _ in range(self.fillers)] + self.known_part(draw, known)
         return " ".join(words)
+
+    def known_part(self, draw: random.Random, known: float) -> list[str]:
+        """Return a part whose first word is in the first `known` of all, in alphabetical order."""
+        words = sorted({self.part(random.Random(number))[0] for number in range(1000)}) if known < 1 else []
+        part = self.part(draw)
+        while words and part[0] not in words[: round(known * len(words))]:
+            part = self.part(draw)
+        return part
 
     def asked(self, prompt: str) -> list[list[str]]:
         """Return the words that matter of a prompt, part by part."""

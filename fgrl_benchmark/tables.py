@@ -6,6 +6,7 @@ python -m fgrl_benchmark.tables defaults       what methods teach with the setti
 python -m fgrl_benchmark.tables own            what they teach with settings that were tuned on the same task alone (phase own_settings)
 python -m fgrl_benchmark.tables methods        the table of methods (phases of the test, and what was added to them)
 python -m fgrl_benchmark.tables headline       the same, a row for each method
+python -m fgrl_benchmark.tables imitation      methods that begin after imitation of few references, or of some that are about half (phases few and half)
 python -m fgrl_benchmark.tables places         where the credit is, by kind of word (phase untuned)
 python -m fgrl_benchmark.tables costs          tokens and seconds of each method, and what it changes besides
 python -m fgrl_benchmark.tables smollm2        the table of methods of phase smollm2
@@ -97,10 +98,28 @@ def smollm2() -> None:
 
 
 def headline() -> None:
+    """Print the methods of the test."""
+    found = by_task(*TEST)
+    ranked(found)
+    say_missing(found)
+
+
+def imitation() -> None:
+    """Print the methods that begin as a model that imitated few answers, or answers about half of what is asked, and that model's words."""
+    for phase in ("few", "half"):
+        found = by_task(phase)
+        for name, methods in found.items():
+            begun = statistics.mean(line["start.right"] for line in methods[SCALAR].values())
+            print(
+                f"{phase}, {name}: right words {begun:.3f} before, {SCALAR} {shown([line[PRIMARY] for line in methods[SCALAR].values()])}"
+            )
+        ranked(found)
+
+
+def ranked(found: Values) -> None:
     """Print for each method and task its difference to the scalar, in bold if it is told apart from 0 after the correction, and its share
     of the oracle's advantage.
     """
-    found = by_task(*TEST)
     rows: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     seeds: dict[str, dict[int, None]] = defaultdict(dict)
     for group, method, name, change, p in differences(found):
@@ -113,7 +132,6 @@ def headline() -> None:
     for (group, method), cells in rows.items():
         counts = ", ".join(map(str, seeds[method]))
         print(f"| {group} | `{method}` | {counts} | {' | '.join(cells.get(name, '') for name in tasks)} |")
-    say_missing(found)
 
 
 def say_missing(found: Values) -> None:
@@ -344,7 +362,7 @@ def main() -> None:
     shown_tables: dict[str, Callable[..., None]] = {
         each.__name__: each
         for each in (
-            power, tuned, defaults, own, methods, headline, places, costs, smollm2, losses, worse, predicts, sent, less,
+            power, tuned, defaults, own, methods, headline, imitation, places, costs, smollm2, losses, worse, predicts, sent, less,
         )
     }  # fmt: skip
     parser.add_argument("table", choices=shown_tables)

@@ -89,10 +89,10 @@ def headline() -> None:
 
 
 def tuned() -> None:
-    """Print the share of successes with each learning rate, in bold for the one that was chosen."""
-    values: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
+    """Print the share of successes with each learning rate, the mean over seeds, in bold for the one that was chosen."""
+    values: dict[tuple[str, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in benchmark.lines(TUNING):
-        values[line["method"], line["task"]][line["settings"]["vars.lr"]] = line[PRIMARY]
+        values[line["method"], line["task"]][line["settings"]["vars.lr"]].append(line[PRIMARY])
     plan = benchmark.read("plan.yaml")[TUNING]
     chosen = {name: benchmark.tuned(name, TUNING) for name in plan["tasks"]}
     columns = [(name, rate) for name in plan["tasks"] for rate in plan["rates"]]
@@ -100,9 +100,10 @@ def tuned() -> None:
     for method in dict.fromkeys(method for method, _name in values):
         row = []
         for name, rate in columns:
-            value = values[method, name].get(rate)
+            found = values[method, name].get(rate)
+            value = f"{statistics.mean(found):.3f}" if found else ""
             best = method in chosen[name] and chosen[name][method]["vars.lr"] == rate
-            row.append("" if value is None else f"**{value:.3f}**" if best else f"{value:.3f}")
+            row.append(f"**{value}**" if best else value)
         print(f"| `{method}` | {' | '.join(row)} |")
 
 

@@ -124,9 +124,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def share_of_oracle(methods: Methods, method: str) -> tuple[float, float, float] | None:
-    """Return (method - scalar) / (oracle - scalar) with its 95% interval, bootstrapped jointly over the seeds that all three have."""
-    shared = shared_seeds(methods, method, SCALAR, ORACLE)
-    if len(shared) < 2:
+    """Return (method - scalar) / (oracle - scalar) with its 95% interval, bootstrapped jointly over the seeds that all three have.
+
+    None where the oracle's advantage cannot be told from 0: nothing is a share of it.
+    """
+    shared, advantage = shared_seeds(methods, method, SCALAR, ORACLE), paired(methods, ORACLE, SCALAR)
+    if len(shared) < 2 or (student(advantage).low or 0.0) <= 0:
         return None
     values = np.array([[methods[name][seed][PRIMARY] for seed in shared] for name in (method, SCALAR, ORACLE)])
     draws = np.random.default_rng(0).integers(0, len(shared), (DRAWS, len(shared)))

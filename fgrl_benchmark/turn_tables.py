@@ -2,6 +2,7 @@
 
 python -m fgrl_benchmark.turn_tables methods     each method on each game (phase turns_test)
 python -m fgrl_benchmark.turn_tables headline    the same, a row for each method
+python -m fgrl_benchmark.turn_tables outcome     the same, compared with `outcome` in place of `even`
 python -m fgrl_benchmark.turn_tables tuned       what tuning saw with each learning rate, and chose (phase turns_tune)
 """
 
@@ -34,14 +35,14 @@ MEANS = {
 """Columns of means over seeds, and the numbers of the lines that they are of."""
 
 
-def cells() -> dict[tuple[str, str], tuple[list[float], float]]:
-    """Return the differences to the scalar over seeds by method and game, and p, corrected for the number of all comparisons."""
+def cells(other: str = SCALAR) -> dict[tuple[str, str], tuple[list[float], float]]:
+    """Return the differences to a method over seeds by method and game, and p, corrected for the number of all comparisons."""
     found = by_task(PHASE)
     each = {
         (method, name): change
         for method in benchmark.methods_of(benchmark.read("plan.yaml")[PHASE])
         for name, methods in found.items()
-        if method != SCALAR and len(change := paired(methods, method, SCALAR)) > 1
+        if method != other and len(change := paired(methods, method, other)) > 1
     }
     corrected = holm([p_value(change) for change in each.values()])
     return {cell: (change, p) for (cell, change), p in zip(each.items(), corrected, strict=True)}
@@ -74,14 +75,24 @@ def methods() -> None:
 
 def headline() -> None:
     """Print the differences to the scalar, in bold if they are told apart from 0 after the correction, and shares of the oracle's advantage."""
-    found, told, compared = by_task(PHASE), benchmark.methods_of(benchmark.read("plan.yaml")[PHASE]), cells()
+    compared_with(SCALAR)
+
+
+def outcome() -> None:
+    """Print the differences to one number per conversation whose baseline is that of a conversation."""
+    compared_with("outcome")
+
+
+def compared_with(other: str) -> None:
+    """Print the differences to a method, and to the scalar shares of the oracle's advantage."""
+    found, told, compared = by_task(PHASE), benchmark.methods_of(benchmark.read("plan.yaml")[PHASE]), cells(other)
     print(f"| told | method | seeds | {' | '.join(f'`{name}`' for name in found)} |\n|{'---|' * (3 + len(found))}")
     for method, each in told.items():
         row, seeds = [], set()
         for name, methods in found.items():
             change, p = compared.get((method, name), ([], 1.0))
             seeds |= {len(change)} - {0}
-            share = share_of_oracle(methods, method) if change and method != ORACLE else None
+            share = share_of_oracle(methods, method) if change and other == SCALAR and method != ORACLE else None
             cell = f"**{shown_change(change)}**" if p < 0.05 else shown_change(change)
             row.append(cell if share is None else f"{cell}; {share[0]:.2f}")
         if any(row):
@@ -109,7 +120,7 @@ def tuned() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables: dict[str, Callable[[], None]] = {each.__name__: each for each in (methods, headline, tuned)}
+    tables: dict[str, Callable[[], None]] = {each.__name__: each for each in (methods, headline, outcome, tuned)}
     parser.add_argument("table", choices=tables)
     tables[parser.parse_args().table]()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cache
 from typing import Literal
 
 Split = Literal["train", "validation", "test"]
@@ -84,10 +85,11 @@ class Task(ABC):
 
     def known_part(self, draw: random.Random, known: float) -> list[str]:
         """Return a part whose first word is in the first `known` of all, in alphabetical order."""
-        words = sorted({self.part(random.Random(number))[0] for number in range(1000)}) if known < 1 else []
         part = self.part(draw)
-        while words and part[0] not in words[: round(known * len(words))]:
-            part = self.part(draw)
+        if known < 1:
+            words = asked_first(type(self))
+            while part[0] not in words[: round(known * len(words))]:
+                part = self.part(draw)
         return part
 
     def asked(self, prompt: str) -> list[list[str]]:
@@ -125,6 +127,13 @@ class Task(ABC):
             ]
             written.append(matter)
         return values
+
+
+@cache
+def asked_first(kind: type[Task]) -> list[str]:
+    """Return the first words of all parts of a task's prompts, in alphabetical order."""
+    made = kind(parts=1, fillers=0)
+    return sorted({made.part(random.Random(number))[0] for number in range(1000)})
 
 
 class Opposites(Task):

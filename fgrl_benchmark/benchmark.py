@@ -231,14 +231,14 @@ def overrides(point: Point, plan: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def start(recipe: str, name: str, runs: str) -> str:
     """Return the folder of the model that trainings on a task start from, the product of the last stage, after training it where that is
-    missing.
+    missing. A row of the recipe, such as `few`, has the settings that were best for its method, `sft_few`, on the task.
     """
-    given, file = {"vars.task": name} if "::" in recipe else {}, f"{HERE / recipe}"
-    if not fgrl.plan(file, given, runs=runs)["cached"].all():
-        takes = START_TAKES[recipe.partition("::")[0]]
-        said = f"the model that every method starts from is trained: once, {takes}; it is kept in {runs}"
+    source, _, row = recipe.partition("::")
+    given = {"vars.task": name, **tuned(name, "imitate").get(f"sft_{row}", {})} if row else {}
+    if not fgrl.plan(f"{HERE / recipe}", given, runs=runs)["cached"].all():
+        said = f"the model that every method starts from is trained: once, {START_TAKES[source]}; it is kept in {runs}"
         print(said, file=sys.stderr, flush=True)
-    return str(list(fgrl.run(file, given, runs=runs, page=False).stages.values())[-1].product.resolve())
+    return str(list(fgrl.run(f"{HERE / recipe}", given, runs=runs, page=False).stages.values())[-1].product.resolve())
 
 
 def run(options: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ NUMBERS = {
     "environment.return": "return", "environment.turns": "turns",
 }  # fmt: skip
 """What a line has of an evaluation. Of conversations `right` is the share that succeeded."""
-METHODS = ("methods.yaml", "turn_methods.yaml")
+METHODS = ("methods.yaml", "imitation_methods.yaml", "turn_methods.yaml")
 PARTS, FILLERS = 8, 2
 EACH_TASK = "each_task"
 """Value of `tuned` in plan.yaml: the settings of one task."""

@@ -8,6 +8,7 @@ import json
 import random
 import statistics
 import sys
+import types
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -804,6 +805,34 @@ def test_the_figure_places_mistakes_and_methods(
     assert {
         name for name in (*values, "drop", "flip", "precision", "recall", "AUC") if f">{name}<" not in drawn
     } == set()
+
+
+@pytest.mark.parametrize("name", ["opposites", "code"])
+def test_references_can_be_about_half_of_what_is_asked(name: str) -> None:
+    kind = tasks().task(name, 8, 2)
+    asked = {part[0] for number in range(300) for part in kind.asked(kind.prompt(number))}
+    known = {part[0] for number in range(300) for part in kind.asked(kind.prompt(number, 0.5))}
+    assert known == set(sorted(asked)[: len(asked) // 2])
+    assert kind.prompt(3, 1.0) == kind.prompt(3)
+
+
+def test_imitation_comes_first_with_the_settings_that_were_best_on_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    line = {"method": "sft_few", "task": "code", "settings": {"vars.lr": 1e-3, "vars.epochs": 40}, "policy.right": 0.9}
+    (tmp_path / "imitate.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    made = fgrl.validate(f"{FOLDER / 'start.yaml'}::few", {"vars.task": "code"}).stages
+    assert list(made) == ["blank", "start", "imitation"]
+    given: list[dict[str, Any]] = []
+    plans = {"cached": types.SimpleNamespace(all=lambda: True)}
+    monkeypatch.setattr(benchmark.fgrl, "plan", lambda file, overrides, **_: plans)
+    stage = types.SimpleNamespace(product=tmp_path)
+    finished = types.SimpleNamespace(stages={"start": None, "imitation": stage})
+    monkeypatch.setattr(benchmark.fgrl, "run", lambda file, overrides, **_: given.append(dict(overrides)) or finished)
+    assert benchmark.start("start.yaml::few", "code", str(tmp_path)) == str(tmp_path.resolve())
+    assert given == [{"vars.task": "code", "vars.lr": 1e-3, "vars.epochs": 40}]
 
 
 def test_a_word_of_several_tokens_shares_its_value() -> None:

@@ -40,6 +40,14 @@ def quotient(draws: Any, rows: Any, place: Any, top: Sequence[float], bottom: Se
     return np.where(below == 0, np.nan, above / below)
 
 
+def precision_gain(draws: Any, rows: Any, place: Any) -> Any:
+    """Return the share of the marked units that are rightly marked, less the share if all were marked. Rows: units that
+    are rightly marked, that are marked, that should be, all.
+    """
+    right, marked, wanted, every = (draws @ rows).T
+    return np.where(marked == 0, np.nan, right / marked - wanted / every)
+
+
 def perplexity(draws: Any, rows: Any, place: Any) -> Any:
     """Rows: (nats, tokens)."""
     return np.array([math.exp(nats / tokens) if tokens else math.nan for nats, tokens in (draws @ rows).tolist()])
@@ -184,7 +192,7 @@ def _gaps_of_bytes(draws: bytes, rows: bytes, shape: tuple[int, int], pairs: int
 STATISTICS: Mapping[str, Callable[..., Any]] = {
     statistic.__name__: statistic
     for statistic in (
-        weighted_mean, quotient, perplexity, krippendorff_alpha, fleiss_kappa, bleu, lower_tail, area_under_curve,
+        weighted_mean, quotient, precision_gain, perplexity, krippendorff_alpha, fleiss_kappa, bleu, lower_tail, area_under_curve,
         of_values, length_adjusted, elo_rating, elo_difference,
     )
 }  # fmt: skip

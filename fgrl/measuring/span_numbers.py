@@ -20,6 +20,8 @@ from fgrl.measuring.statistics import Measured
 np = lazy.load("numpy")
 
 QUARTILES = (0.25, 0.5, 0.75)
+KINDS = {"good": True, "bad": False}
+"""Of responses."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ Rows = Sequence[GradedResponse | None]
 """One for each response of the left side; None where the right side has none."""
 
 
-def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> dict[str, Measured]:
+def of_units(
+    rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str], good: Sequence[bool | None] | None = None
+) -> dict[str, Measured]:
     """Return for each label `LABEL_precision`, `LABEL_recall`, `LABEL_f1` (Table 1 of Text2Grad) and
     `LABEL_overlap_index`: units with the label on both sides / units with it on either (the paper's Table 6 names an
     Overlap Unit Index without a formula). `LABEL_run_overlap`: the same of runs, as the authors' release has it
@@ -66,11 +70,21 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
     per response that the side marks, and that there are (the tokens per sample of the paper's Table 12). `missing`: of
     the left side's responses, the share that the right side lacks. `uncovered`: of the right side's spans, the share
     that covers no unit.
+
+    `LABEL_precision_gain`: precision less that of marking everything. good: whether each response is good, None where
+    nobody knows. `LABEL_in_good`, `LABEL_in_bad`: of the good and the bad responses, the share in which the right side
+    marks a unit with the label; the same share in both says nothing about which is good. `missing_good`, `missing_bad`:
+    `missing` of each kind.
     """
 
     def each(count: Callable[[GradedResponse], Any]) -> list[Any]:
         return [None if row is None else count(row) for row in rows]
 
+    def of_kind(values: Sequence[bool | None], wanted: bool) -> Measured:
+        own = [value if kind is wanted else None for value, kind in zip(values, kinds, strict=True)]
+        return statistics.weighted_mean(own, prompts)
+
+    kinds = good or [None] * len(rows)
     numbers: dict[str, Measured] = {}
     for label in labels:
         runs = each(partial(run_overlap, label=label))
@@ -78,6 +92,10 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
         known = each(partial(counts, label=label))
         overlaps = statistics.overlaps(known, prompts, list(statistics.OVERLAPS))
         numbers |= {f"{label}_{name}": number for name, number in overlaps.items()}
+        of_all = [None if row is None else (*counts(row, label), len(row.left)) for row in rows]
+        numbers[f"{label}_precision_gain"] = statistics.of_sums(of_all, prompts, "precision_gain", {})
+        found = each(partial(marks, label=label))
+        numbers |= {f"{label}_in_{kind}": of_kind(found, wanted) for kind, wanted in KINDS.items()}
     sides = {"": each(lambda row: row.right), "left_": each(lambda row: row.left)}
     for prefix, side in sides.items():
         neutral = [None if own is None else (own.count(None), len(own)) for own in side]
@@ -87,6 +105,8 @@ def of_units(rows: Rows, prompts: Sequence[Hashable], labels: Sequence[str]) -> 
         numbers[f"{prefix}marked"] = statistics.weighted_mean(marked, prompts)
     numbers["length"] = statistics.weighted_mean(each(lambda row: len(row.left)), prompts)
     numbers["missing"] = statistics.weighted_mean([row is None for row in rows], prompts)
+    lacking = [row is None for row in rows]
+    numbers |= {f"missing_{kind}": of_kind(lacking, wanted) for kind, wanted in KINDS.items()}
     numbers["uncovered"] = statistics.of_sums(each(lambda row: (row.uncovered, len(row.right_spans))), prompts)
     return numbers
 
@@ -95,6 +115,11 @@ def counts(row: GradedResponse, label: str) -> tuple[int, int, int]:
     """Return how many units have the label on both sides, on the right, on the left."""
     left, right = ([own == label for own in side] for side in (row.left, row.right))
     return sum(a and b for a, b in zip(left, right, strict=True)), sum(right), sum(left)
+
+
+def marks(row: GradedResponse, label: str) -> bool:
+    """Return True if the right side marks a unit with the label."""
+    return label in row.right
 
 
 def run_overlap(row: GradedResponse, label: str) -> float:
@@ -161,6 +186,7 @@ def of_spans(
 
 MEANINGS = {
     "*_precision": Meaning("precision of the marked spans ({number})", "higher"),
+    "*_precision_gain": Meaning("precision of the marked spans above that of marking everything ({number})", "higher"),
     "*_recall": Meaning("recall of the marked spans ({number})", "higher"),
     "*_f1": Meaning("F1 of the marked spans ({number})", "higher"),
     "*_run_overlap": Meaning("overlap of runs of marked units ({number})", "higher"),

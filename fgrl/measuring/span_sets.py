@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from fgrl.base import lazy, ops
 from fgrl.base.errors import DataError
 from fgrl.base.ops.spans import Conflict, TokenPolicy
+from fgrl.feedback.critic import TESTS
 from fgrl.kinds import Reader
 from fgrl.registry import Settings
 from fgrl.types import Annotation, Response, Sample, Span
@@ -73,6 +74,16 @@ class MarkedResponse:
     """Number of quotes by the annotator; None: it was not recorded."""
     unmatched: int = 0
     """Number of them that were not found in the text."""
+    passed: bool | None = None
+    """Whether it passed its tests; None: that was not recorded."""
+
+    @property
+    def good(self) -> bool | None:
+        """Whether it passed its tests or, where they were not run, whether the labels of its spans add up to more than 0;
+        None where they add up to 0.
+        """
+        total = sum(span.label for span in self.spans)
+        return (total > 0 if total else None) if self.passed is None else self.passed
 
     @property
     def key(self) -> tuple[str, str]:
@@ -101,6 +112,7 @@ def marks(samples: Sequence[Sample]) -> tuple[Marks, dict[str, int]]:
             marked = MarkedResponse(
                 sample.id, json.dumps(sample.model_dump()["prompt"]), sample, response.text, tuple(response.spans),
                 annotations, None if quotes is None else len(quotes), 0 if quotes is None else quotes.count(None),
+                (response.meta.get(TESTS) or {}).get("passed"),
             )  # fmt: skip
             if result.setdefault(marked.key, marked) is not marked:
                 left_out["repeated"] += 1

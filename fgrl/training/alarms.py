@@ -83,6 +83,11 @@ class Alarms(Settings):
     """Share of a critic's quotes that are not in the responses. (A response whose other quotes are found still has a
     reward.)
     """
+    marks_agree: Alarm | None = Alarm(below=0.6)
+    """Of pairs of responses with different outcomes, the share in which a critic's marks prefer the better one (of critics
+    with an `outcome`). At 0.5 the marks say nothing about it; those of a trained critic can stop to when the policy
+    changes.
+    """
     distinct: Alarm | None = Alarm(below_first=0.5)
     """Distinct two-token sequences over all two-token sequences of a rollout."""
     mismatch: Alarm | None = Alarm(above=0.1)

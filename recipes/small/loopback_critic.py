@@ -203,7 +203,7 @@ def _unique(text: str, words: Sequence[Word], first: int, last: int) -> str | No
 
 def of_program(program: str, passed: bool, report: str) -> Critique:
     """The critique of a program by its tests: wrong are the lines of it that their report quotes, or, where it quotes none, what the
-    program returns; to improve are lines that only print or do nothing."""
+    program returns, or else its statements, or else all of it; to improve are lines that only print or do nothing."""
     lines = [line.strip() for line in program.splitlines()]
     idle = [line for line in lines if line in ("pass", "...") or line.startswith("print(")]
     improvable = list(dict.fromkeys(idle))[:MOST_PHRASES]
@@ -213,6 +213,7 @@ def of_program(program: str, passed: bool, report: str) -> Critique:
     wrong = [line for line in lines if len(line) > 3 and line in quoted]
     wrong = wrong or [line for line in lines if line.startswith(("return", "yield"))]
     wrong = wrong or [line for line in lines if line and not line.startswith(("#", "```", "def ", "import ", "from "))]
+    wrong = wrong or [line for line in lines if line]
     reason = next((line.strip() for line in reversed(report.splitlines()) if line.strip()), "no report")
     kept = list(dict.fromkeys(wrong))[:MOST_PHRASES]
     return Critique(

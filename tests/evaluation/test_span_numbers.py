@@ -167,6 +167,28 @@ def test_a_missing_response_is_counted_and_left_out() -> None:
     assert (found["missing"], found["positive_recall"]) == (0.5, 1.0)
 
 
+def test_what_marks_say_about_which_response_is_good() -> None:
+    """By hand: `negative` is marked in 1 of 2 good responses and in 1 of 1 bad ones; the fifth is of neither kind."""
+    bad, ok = ["negative", "negative", None, None], [None, None, None, None]
+    rows = [
+        GradedResponse(bad, ["negative", None, None, "negative"]),
+        GradedResponse(ok, ["negative", None, None, None]),
+        GradedResponse(ok, ok),
+        None,
+        GradedResponse(ok, ok),
+    ]
+    found = values(span_numbers.of_units(rows, prompts(rows), NAMES, [False, True, True, False, None]))
+    assert (found["negative_in_good"], found["negative_in_bad"]) == (0.5, 1)
+    assert (found["positive_in_good"], found["positive_in_bad"]) == (0, 0)
+    assert (found["missing_good"], found["missing_bad"], found["missing"]) == (0, 0.5, 0.2)
+    # 1 of 3 marked units is right; marking all 16 would have been right in 2
+    assert found["negative_precision"] == pytest.approx(1 / 3)
+    assert found["negative_precision_gain"] == pytest.approx(1 / 3 - 2 / 16)
+    assert found["positive_precision_gain"] is None, "nothing is marked"
+    unknown = values(span_numbers.of_units(rows, prompts(rows), NAMES))
+    assert [unknown[name] for name in ("negative_in_bad", "missing_good")] == [None, None]
+
+
 def test_unmatched_quotes() -> None:
     rows = [GradedResponse([], [], quotes=4, unmatched=1), GradedResponse([], []), GradedResponse([], [], quotes=6)]
     assert values(span_numbers.of_spans(rows, prompts(rows), [], 0.9))["unmatched"] == 0.1

@@ -101,6 +101,26 @@ def test_how_quotes_were_found_is_read_where_it_is_recorded() -> None:
     assert found["a", "l"].quotes is None, "not recorded is not 0"
 
 
+@pytest.mark.parametrize(
+    ("tests", "labels", "good"),
+    [
+        ({"passed": False}, [1.0, 1.0], False),
+        ({"passed": True}, [-1.0], True),
+        ({"passed": None}, [-1.0], False),
+        (None, [1.0, 1.0, -1.0], True),
+        (None, [1.0, -1.0], None),
+        (None, [], None),
+    ],
+)
+def test_a_response_is_good_by_its_tests_or_else_by_its_labels(
+    tests: Any, labels: list[float], good: bool | None
+) -> None:
+    spans = [Span(start=place, end=place + 1, label=label) for place, label in enumerate(labels)]
+    meta = {} if tests is None else {"tests": tests}
+    found, _ = span_sets.marks([sample("a", Response(text=TEXT, meta=meta, annotations=[Annotation(spans=spans)]))])
+    assert found["a", TEXT].good is good
+
+
 def test_labels_by_sign_and_by_name() -> None:
     spans = [Span(start=0, end=1, label=0.5), Span(start=0, end=1, label=-2)]
     assert list(Labels.of(None, iter(spans)).values) == ["positive", "negative"]

@@ -102,6 +102,9 @@ def test_a_longer_true_summary_is_worth_more_than_a_short_one_and_silence_than_n
         ("def f(x):\n    y = 1 / x\n    return y", False,
          "  line 2, in f\n    y = 1 / x\nZeroDivisionError: division by zero", ["y = 1 / x"], []),
         ("def f(x):\n    pass", False, "AssertionError", ["pass"], []),
+        ("```python\n# double it\nimport math\ndef f(x):\n```", False, "SyntaxError",
+         ["```python", "# double it", "import math", "def f(x):"], []),
+        ("```python", False, "NameError", ["```python"], []),
     ],
 )  # fmt: skip
 def test_what_it_thinks_of_a_program(

@@ -98,7 +98,7 @@ def test_it_runs(task: str, row: str, tiny_model_dir: Path, runs: Path) -> None:
 def test_setting_b_has_the_total_of_setting_a_on_the_last_token(tiny_model_dir: Path, runs: Path) -> None:
     """Appendix A: the same critic on the same first rollout; only the placement differs."""
     logs = []
-    for row in ("", "ppo_critic"):
+    for row in ("paper", "ppo_critic"):
         recipe = reduced("code", row, tiny_model_dir)
         assert execute(recipe, runs).exit == 0
         made = {stage.name: stage.dir for stage in plan(recipe, runs).stages}
@@ -106,6 +106,57 @@ def test_setting_b_has_the_total_of_setting_a_on_the_last_token(tiny_model_dir: 
     assert logs[0]["reward"] == pytest.approx(logs[1]["reward"])
     assert logs[1]["early_credit"] == pytest.approx(1.0)
     assert logs[0]["early_credit"] > 1.0
+
+
+def test_anchored_the_tests_decide_and_the_log_says_what_marks_tell(tiny_model_dir: Path, runs: Path) -> None:
+    """A random model's programs fail, and the critic of texts has nothing to say about them."""
+    recipe = reduced("code", "", tiny_model_dir)
+    assert execute(recipe, runs).exit == 0
+    made = {stage.name: stage.dir for stage in plan(recipe, runs).stages}
+    for logged in read_log(made["policy"] / "log.jsonl"):
+        assert (logged["reward"], logged["reward/outcome"], logged["missing"]) == (-1, -1, 0)
+        assert logged["reward/missing_bad"] == logged["reward/blamed_bad"] == 0
+        assert {"reward/marks_agree", "reward/blamed_good"}.isdisjoint(logged), "no program passed"
+    tokens = Report(made["grade"] / "out").read()["metrics"]["tokens"]["reward_model"]
+    assert tokens["missing_good"]["n"] == 0 < tokens["missing_bad"]["n"]
+
+
+SHIPPED = ("outcome", "none", 0.95, "tokens")
+ROWS_OF_CODE = {
+    "": SHIPPED,
+    "anchored_values": ("outcome", "learned", 0.95, "tokens"),
+    "marks": ("marks", "none", 0.95, "tokens"),
+    "marks_values": ("marks", "learned", 0.95, "tokens"),
+    "undiscounted": ("outcome", "none", 1.0, "tokens"),
+    "last_token": ("outcome", "none", 1.0, "last"),
+    "last_token_decayed": ("outcome", "none", 0.95, "last"),
+    "paper": ("marks", "learned", 0.95, "tokens"),
+    "ppo_critic": ("marks", "learned", 0.95, "last"),
+}
+"""Total, values, lambda and placement of the rows that separate what keeps the policy from falling."""
+
+
+def test_rows_of_code_differ_in_one_thing_each_and_those_of_the_paper_do_not_tell_the_outcome() -> None:
+    for row, wanted in ROWS_OF_CODE.items():
+        stages = load(ADDRESSES[f"small/text2grad_code{row and '_'}{row}"]).stages
+        reward, algorithm = stages["policy"].reward, stages["policy"].algorithm
+        assert (reward.total, algorithm.values, algorithm.lam, reward.placement) == wanted, row
+        told = "critic_code.txt" if row in ("paper", "ppo_critic") else "critic_code_outcome.txt"
+        asked = (reward, stages["reward_model"].data, stages["held_critiques"].annotator)
+        assert {Path(each.prompt).name for each in asked} == {told}
+        assert name_of(reward.outcome)[1] == "rubric_signed"
+
+
+def test_rows_of_the_paper_have_the_main_recipes_rewards() -> None:
+    for task in ("qa", "code"):
+        main = load(ADDRESSES[f"text2grad_{task}"]).stages["policy"]
+        for row, differs in (("paper", False), ("", True)):
+            policy = load(ADDRESSES[f"small/text2grad_{task}{row and '_'}{row}"]).stages["policy"]
+            ours, theirs = (
+                (made.reward.total, made.reward.spread, made.reward.unmarked, made.algorithm.values, made.token_rewards)
+                for made in (policy, main)
+            )
+            assert (ours != theirs) == differs
 
 
 def test_trained_on_and_held_out_prompts_differ() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,11 @@ def test_two_sets_in_words_with_reference_lines(sets: Path) -> None:
     assert critic["negative_recall"] == pytest.approx(3 / 5)
     assert critic["negative_overlap_index"] == pytest.approx(3 / 9)
     assert critic["missing"] == pytest.approx(1 / 3)
+    # by its labels b is bad, and a and c are neither; right marks 7 words as poor, of which 3 are; left marks 5
+    assert (critic["negative_in_bad"], critic["missing_bad"]) == (1, 0)
+    assert (critic["negative_in_good"], critic["missing_good"]) == (None, None)
+    words_of_both = sum(len(re.findall(r"\w+|[^\w\s]", TEXTS[name])) for name in "ab")
+    assert critic["negative_precision_gain"] == pytest.approx(3 / 7 - 5 / words_of_both)
     assert words["all_neutral"]["negative_recall"]["mean"] == 0
     assert words["all_neutral"]["negative_precision"]["mean"] is None
     assert words["all_neutral"]["neutral"]["mean"] == 1

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from fgrl.base import lazy, ops
 from fgrl.base.errors import FgrlError
-from fgrl.feedback.critic import Critic
+from fgrl.feedback.critic import TESTS, Critic
 from fgrl.feedback.critiques import Critique
 from fgrl.feedback.llm.asking import Asked, missing
 from fgrl.feedback.quotes import KINDS
@@ -34,8 +35,10 @@ class CriticReward(Critic, Reward):
     The critic is any client with the prompt that it was trained with, or instructed by: the trained model in this
     process (`client: {name: local, model: {base: "${out:reward_model}"}}`) or an endpoint. The response's reward is the
     sum over its tokens. A response whose critique is unparseable has no reward, and is counted; a critique that quotes
-    nothing is a reward of `unmarked` for every token; a response without text is not criticised, its reward is 0. Tests
-    are not run: {outcome} is "(none)" in the prompt.
+    nothing is a reward of `unmarked` for every token; a response without text is not criticised, its reward is 0.
+
+    With `outcome` something else than the critic says what a response is worth, for example its tests. The log then has
+    how much the marks say about it (`marks_agree`), and with `total: outcome` they only place it.
     """
 
     version = 2
@@ -64,6 +67,17 @@ class CriticReward(Critic, Reward):
     """Whose the characters are where good and poor spans meet: the poor one's, the good one's, or nobody's (`cancel`).
     A token across the place where they meet gets 0.
     """
+    outcome: Reward | None = None
+    """What a response is worth by a check: a reward that asks no language model, such as `rubric_signed` for programs with
+    tests. Above 0 the response is good, else bad. A prompt that has {outcome} tells the critic: "Passed: yes" or
+    "Passed: no"; without a known outcome it has "(none)".
+    """
+    total: Literal["marks", "outcome"] = "marks"
+    """The reward of a response is the sum over its tokens (`marks`), or `outcome`, and marks only place it: it is shared
+    out evenly among the tokens whose marks have its sign, and where there are none, or no critique, among all tokens of
+    the response. Of the marks their places and signs count, and `unmarked` does not. A response without a known outcome
+    has no reward.
+    """
     placement: Literal["tokens", "last"] = "tokens"
     """Rewards on the tokens of the spans, or their sum on the last token (appendix A, settings A and B)."""
     fade_after: float | None = None
@@ -74,12 +88,27 @@ class CriticReward(Critic, Reward):
     _failed: Asked[Critique] | None = PrivateAttr(None)
     """The first failure of the last responses."""
 
+    @model_validator(mode="after")
+    def _check_outcome(self) -> CriticReward:
+        if self.total == "outcome" and self.outcome is None:
+            raise ValueError("total: outcome wants an `outcome`: name a reward, such as rubric_signed")
+        if self.outcome is not None and self.outcome.asked_client() is not None:
+            raise ValueError("outcome: it asks a language model; wants a check, such as rubric_signed with verifiers")
+        return self
+
     def check_machine(self) -> None:
         if self.within == "token_importance":
             parts_of_speech.HANTA.check()
 
     def needs(self) -> frozenset[str]:
-        return frozenset({"offsets"})
+        return frozenset({"offsets"}) | (frozenset() if self.outcome is None else self.outcome.needs())
+
+    def tokenizer(self) -> Any:
+        return None if self.outcome is None else self.outcome.tokenizer()
+
+    def check_prompts(self, samples: Sequence[Sample]) -> None:
+        if self.outcome is not None:
+            self.outcome.check_prompts(samples)
 
     def fills(self) -> frozenset[str]:
         return frozenset({"annotations"})
@@ -88,30 +117,37 @@ class CriticReward(Critic, Reward):
         return self.placement == "tokens"
 
     def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
-        template = self.template()
-        return [self.critique_request(template, sample, Response(text=text)) for sample, text in given if text.strip()]
+        """Return the requests. Where the critic is told outcomes, that of each is stated as bad: the longer prompt."""
+        template, worth = self.template(), math.nan if self.outcome is None else 0.0
+        return [
+            self.critique_request(template, sample, _response(text, worth)) for sample, text in given if text.strip()
+        ]
 
     def asks_at_most(self, expected: ToDraw) -> list[AtMost]:
         return expected.about_each(lambda prompt, response: self.asks([(prompt, response)]))
 
     def score(self, rollout: Rollout) -> Rewards:
-        """1. critiques, 2. spans to tokens, 3. placement. Shapes as in `Rewards`."""
+        """1. outcomes and critiques, 2. spans to tokens, 3. placement. Shapes as in `Rewards`."""
         mask = rollout.mask.cpu()
         # 1.
+        outcome = torch.full((len(mask),), torch.nan)
+        if self.outcome is not None:
+            outcome = self.outcome.scored(rollout).response.cpu()
         began = time.perf_counter()
-        responses = [Response(text=text) for text in rollout.texts]
+        responses = [_response(text, worth) for text, worth in zip(rollout.texts, outcome.tolist(), strict=True)]
         asked = self.critiques(list(zip(rollout.samples, responses, strict=True)))
         seconds = time.perf_counter() - began
-        annotations = [_annotation(outcome) for outcome in asked]
+        annotations = [_annotation(each) for each in asked]
         self._failed = next((each for each in asked if each is not None and each.failure is not None), None)
         # 2. delta_t
-        token, credited = torch.zeros(mask.shape), torch.zeros_like(mask)
+        token, marks, credited = torch.zeros(mask.shape), torch.zeros(mask.shape), torch.zeros_like(mask)
         uncovered = overruled = 0
         for row, annotation in enumerate(annotations):
             if annotation is not None:
                 rewards = self._delta(annotation, rollout.texts[row], rollout.filled("offsets")[row])
                 length = len(rewards.token)
                 token[row, :length] = rewards.token
+                marks[row, :length] = rewards.token * rewards.marked
                 credited[row, :length] = rewards.marked | (rewards.token != 0)
                 uncovered += len(rewards.uncovered)
                 overruled += len(rewards.overruled)
@@ -119,20 +155,29 @@ class CriticReward(Critic, Reward):
         response = torch.where(known, token.sum(dim=1), torch.nan)
         spans = sum(len(annotation.spans) for annotation in annotations if annotation)
         metrics = {
-            **_of_critiques([outcome for outcome in asked if outcome is not None]),
+            **_of_critiques([each for each in asked if each is not None]),
             **_of_tokens(token, mask & known[:, None]),
+            **({} if self.outcome is None else _of_outcomes(outcome, marks, known)),
             "uncovered": Mean(uncovered, spans),
             "overruled": Mean(overruled, spans),
             "seconds/critic": seconds,
         }
         # 3.
+        if self.total == "outcome":
+            response, known = outcome, ~outcome.isnan()
+            own = (marks != 0) & (marks.sign() == outcome.sign()[:, None])
+            own |= rollout.drawn.cpu() & ~own.any(dim=1, keepdim=True)
+            credited = own & known[:, None]
+            token = ops.spread(outcome[:, None], torch.where(credited, 0, -1), "even")
         if self.placement == "last":
             credited = ops.segment_ends(torch.where(mask, 0, -1)) & known[:, None]
             token = torch.where(credited, response[:, None], 0.0)
         return Rewards(response, token, credited, annotations=annotations, metrics=metrics).to(rollout.mask.device)
 
     def nothing_scored(self, where: str, example: str) -> FgrlError:
-        """Return the error with the first failure."""
+        """Return the error of what decides the total: with the first failure of the critic, or that of the outcome."""
+        if self.total == "outcome" and self.outcome is not None:
+            return self.outcome.nothing_scored(where, example)
         if self._failed is not None:
             why = f" ({self._failed.reason})" if self._failed.reason else ""
             example += f"; its critique is {self._failed.failure}{why}: {self._failed.completion.text[:80]!r}"
@@ -156,11 +201,16 @@ def token_importance(text: str, offsets: Sequence[tuple[int, int]]) -> list[floa
     return [1.0 if label else UNIMPORTANT for label in ops.spans_to_tokens(words, offsets, text, "overlap").tolist()]
 
 
-def _annotation(outcome: Asked[Critique] | None) -> Annotation | None:
+def _response(text: str, worth: float) -> Response:
+    """Return a response as its critic sees it. worth: its outcome; NaN: unknown."""
+    return Response(text=text, meta={} if math.isnan(worth) else {TESTS: {"passed": worth > 0}})
+
+
+def _annotation(asked: Asked[Critique] | None) -> Annotation | None:
     """Return what a critic wrote; nothing about a response without text, which is not criticised. None: it failed."""
-    if outcome is None:
+    if asked is None:
         return Annotation()
-    return None if outcome.value is None else outcome.value.annotation
+    return None if asked.value is None else asked.value.annotation
 
 
 def _of_critiques(asked: Sequence[Asked[Critique]]) -> Numbers:
@@ -183,3 +233,27 @@ def _of_tokens(token: Any, real: Any) -> Numbers:
         name: Mean((signs == sign).sum(), len(signs))
         for name, sign in (("positive", 1), ("negative", -1), ("neutral", 0))
     }
+
+
+def _of_outcomes(outcome: Any, marks: Any, known: Any) -> Numbers:
+    """Metrics of what marks [B,T] say about outcomes [B]. known [B]: whether there is a critique.
+
+    `missing_good`, `missing_bad`: of the good and the bad responses, the share without a critique. `blamed_good`,
+    `blamed_bad`: of those with one, the share with a mark below 0. `marks_agree`: of the pairs of responses with
+    different outcomes (in one process), the share in which the marks of the better one have the greater sum, where both
+    have the same a half: 0.5 says nothing.
+    """
+    numbers: Numbers = {"outcome": Mean(outcome.nansum(), (~outcome.isnan()).sum())}
+    for kind, of_kind in (("good", outcome > 0), ("bad", outcome <= 0)):
+        for name, inside, every in (
+            ("missing", ~known, of_kind),
+            ("blamed", (marks < 0).any(dim=1), of_kind & known),
+        ):
+            if every.any():  # a share of nothing is no number
+                numbers[f"{name}_{kind}"] = Mean((inside & every).sum(), every.sum())
+    pairs = (outcome[:, None] > outcome) & known[:, None] & known
+    if pairs.any():
+        total = marks.sum(dim=1).round(decimals=4)
+        preferred = ((total[:, None] - total).sign() + 1) / 2
+        numbers["marks_agree"] = Mean(preferred[pairs].sum(), pairs.sum())
+    return numbers

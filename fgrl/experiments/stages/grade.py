@@ -46,13 +46,13 @@ class GradeStage(Stage):
     """Compares sets of spans (`right`) with another one (`left`) on the same responses, matched by sample id and text.
 
     Precision, recall and F1 of each label in units (tokens, words or characters), exact and partial matches of spans,
-    lengths of spans, and shares of matched spans by length; relevances are graded on the left side's spans; a judge
+    lengths of spans, and shares of matched spans by length; the shares of good and of bad responses with a mark; relevances are graded on the left side's spans; a judge
     compares annotations. A response without an annotation is missing and counted; one whose annotation has no spans is
     all neutral. Intervals resample prompts. The left side is what is taken as right: exchanging the sides exchanges
     precision and recall.
     """
 
-    version = 2
+    version = 3
     makes = Report
 
     left: Reader | SpanSet
@@ -230,7 +230,7 @@ class GradeStage(Stage):
         self, left: Marks, rows: Mapping[str, Row], offsets: Sequence[Offsets], labels: Labels
     ) -> dict[str, Observed]:
         prompts = [marked.prompt for marked in left.values()]
-        names = list(labels.values)
+        names, good = list(labels.values), [marked.good for marked in left.values()]
         graded = {name: list(self._graded(left, row, offsets, labels)) for name, row in rows.items()}
 
         spans = {name: span_numbers.right_side(own, prompts) for name, own in graded.items()}
@@ -240,7 +240,7 @@ class GradeStage(Stage):
             for place in _places(one.spans, own, labels)
         ]
         found: dict[str, dict[str, dict[str, Measured]]] = {
-            self.unit: {name: span_numbers.of_units(own, prompts, names) for name, own in graded.items()},
+            self.unit: {name: span_numbers.of_units(own, prompts, names, good) for name, own in graded.items()},
             SPANS: {name: span_numbers.of_spans(own, prompts, names, self.overlap) for name, own in graded.items()},
             LENGTHS: {
                 name: span_numbers.of_lengths(own, prompts, names) for name, own in ({LEFT: marked} | spans).items()

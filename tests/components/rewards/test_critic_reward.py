@@ -21,7 +21,7 @@ from fgrl.base.mergeable import as_numbers
 from fgrl.components.rewards.critic import token_importance
 from fgrl.kinds import Client, ToDraw
 from fgrl.kinds.specs import Sampling
-from fgrl.registry import build
+from fgrl.registry import Problems, build
 from fgrl.types import Completion, Request, Rollout, Sample
 from fgrl.types.tensors import concatenate
 
@@ -304,3 +304,107 @@ def test_an_endpoint_and_a_file_are_one_field_apart(tokenizer: Any, tmp_path: Pa
     assert file.annotations == endpoint.annotations
     assert file.response.isnan().tolist() == endpoint.response.isnan().tolist() == [False, False, True]
     assert as_numbers(endpoint.metrics)["failed"] == pytest.approx(1 / 3)
+
+
+# -- outcomes ----------------------------------------------------------------------------------------------------------
+
+PASSES, FAILS, SILENT, UNKNOWN = "the lamp and the table", "a cat sat, a cat ran", "a lamp", "a table"
+
+
+@pytest.fixture
+def checked(reward: Any, tmp_path: Path) -> Any:
+    """A critic beside a check: PASSES is worth 1, UNKNOWN nothing known, any other text -2."""
+    (tmp_path / "check.py").write_text(
+        f"def worth(completions, **_):\n"
+        f"    return [{{{PASSES!r}: 1.0, {UNKNOWN!r}: None}}.get(text, -2.0) for text in completions]\n"
+    )
+
+    def make(answers: dict[str, Any], **fields: Any) -> Any:
+        return reward(answers, outcome={"name": "function", "path": str(tmp_path / "check.py:worth")}, **fields)
+
+    return make
+
+
+def test_the_outcome_is_the_total_and_marks_of_its_sign_place_it(tokenizer: Any, checked: Any) -> None:
+    """By hand: a failing answer pays 2 with its marked tokens; a passing one earns 1 with its good ones, or as a whole."""
+    rollout = rollout_of(tokenizer, [PASSES, FAILS])
+    answers = {PASSES: says(["lamp"], ["the table"]), FAILS: says(["a cat sat"], [" ran"])}
+    scored = checked(answers, total="outcome", unmarked=1.0).score(rollout)
+    assert scored.response.tolist() == [1, -2]
+    assert scored.token.sum(dim=1).tolist() == pytest.approx([1, -2])
+    for row, quote in ((0, "lamp"), (1, "ran")):
+        tokens = marked(scored, rollout, row)
+        assert "".join(text for text, _value in tokens).strip() == quote
+        assert {value for _text, value in tokens} == {round([1, -2][row] / len(tokens), 4)}
+    assert torch.equal(scored.credit_mask, scored.token != 0)
+
+    blames = checked({PASSES: says([], ["lamp"]), FAILS: says(["a cat sat"])}, total="outcome").score(rollout)
+    for row, worth in ((0, 1), (1, -2)):  # no mark has the sign of the outcome: the whole answer, its end token too
+        length = int(rollout.mask[row].sum())
+        assert blames.token[row, :length].tolist() == pytest.approx([worth / length] * length)
+        assert not blames.token[row, length:].any()
+
+
+def test_a_response_without_a_critique_still_has_its_outcome_and_one_without_an_outcome_has_no_reward(
+    tokenizer: Any, checked: Any
+) -> None:
+    rollout = rollout_of(tokenizer, [PASSES, SILENT, UNKNOWN, EMPTY])
+    scored = checked({PASSES: "It is fine.", SILENT: "Hm.", UNKNOWN: says(["table"])}, total="outcome").score(rollout)
+    assert scored.response.nan_to_num(9).tolist() == [1, -2, 9, -2]
+    lengths = rollout.mask.sum(dim=1)
+    for row, worth in ((0, 1.0), (1, -2.0), (3, -2.0)):
+        assert scored.token[row, : lengths[row]].tolist() == pytest.approx(
+            [worth / int(lengths[row])] * int(lengths[row])
+        )
+    assert not scored.token[2].any()
+    assert not scored.credit_mask[2].any()
+    assert [annotation is None for annotation in scored.annotations] == [True, True, False, False]
+
+    last = checked({PASSES: "It is fine.", SILENT: "Hm.", UNKNOWN: says()}, total="outcome", placement="last").score(
+        rollout
+    )
+    assert last.token.sum(dim=1).tolist() == [1, -2, 0, -2]
+    assert last.credit_mask.sum(dim=1).tolist() == [1, 1, 0, 1]
+    assert last.token[0, lengths[0] - 1] == 1
+
+
+def test_marks_are_examined_by_the_outcome_whatever_the_total_is(tokenizer: Any, checked: Any) -> None:
+    """By hand: PASSES loses a token by its marks, the failing ones more, more, as many, and none: 1 + 1 + 1/2 + 0 of 4 pairs."""
+    texts = [PASSES, FAILS, "a table, a table", SILENT, "it is so", UNKNOWN, "he ran"]
+    poor = {PASSES: "lamp", FAILS: FAILS, "a table, a table": "a table, a table", SILENT: "lamp"}
+    answers: dict[str, Any] = {text: says([], [quote]) for text, quote in poor.items()}
+    answers |= {"it is so": says(), UNKNOWN: says(), "he ran": "Hm."}
+    rollout = rollout_of(tokenizer, texts)
+    for total in ("marks", "outcome"):
+        made = checked(answers, total=total, unmarked=1.0)
+        numbers = as_numbers(made.score(rollout).metrics)
+        assert numbers["marks_agree"] == 2.5 / 4
+        assert (numbers["blamed_good"], numbers["blamed_bad"]) == (1, 3 / 4)
+        assert (numbers["missing_good"], numbers["missing_bad"]) == (0, pytest.approx(1 / 5))
+        assert numbers["outcome"] == pytest.approx((1 - 5 * 2) / 6)
+    assert made.needs() == {"offsets"}
+    one_kind = as_numbers(checked(answers).score(rollout.take(torch.tensor([0]))).metrics)
+    assert one_kind["blamed_good"] == 1
+    assert {"marks_agree", "blamed_bad", "missing_bad"}.isdisjoint(one_kind), "a share of nothing is no number"
+
+
+def test_a_critic_is_told_the_outcome_where_its_prompt_asks_for_it(
+    tokenizer: Any, checked: Any, tmp_path: Path
+) -> None:
+    made = checked({"": says()})
+    (tmp_path / "prompt.txt").write_text("{prompt} {response} {outcome}")
+    rollout = rollout_of(tokenizer, [PASSES, FAILS, UNKNOWN])
+    made.score(rollout)
+    told = {request.messages[-1].content.removeprefix("Say something. ") for request in made.client._asked}
+    assert told == {f"{PASSES} Passed: yes", f"{FAILS} Passed: no", f"{UNKNOWN} (none)"}
+    (planned,) = made.asks([(rollout.samples[0], PASSES)])
+    assert planned.messages[-1].content.endswith("Passed: no")
+
+
+def test_what_does_not_fit_an_outcome_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ask.txt").write_text("{prompt} {response}")
+    own = {"name": "critic", "client": {"name": "replay", "answers": __file__}, "prompt": str(tmp_path / "ask.txt")}
+    with pytest.raises(Problems, match="total: outcome wants an `outcome`"):
+        build("reward", {**own, "total": "outcome"})
+    with pytest.raises(Problems, match="it asks a language model"):
+        build("reward", {**own, "outcome": own})

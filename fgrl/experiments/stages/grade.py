@@ -46,10 +46,10 @@ class GradeStage(Stage):
     """Compares sets of spans (`right`) with another one (`left`) on the same responses, matched by sample id and text.
 
     Precision, recall and F1 of each label in units (tokens, words or characters), exact and partial matches of spans,
-    lengths of spans, and shares of matched spans by length; the shares of good and of bad responses with a mark; relevances are graded on the left side's spans; a judge
-    compares annotations. A response without an annotation is missing and counted; one whose annotation has no spans is
-    all neutral. Intervals resample prompts. The left side is what is taken as right: exchanging the sides exchanges
-    precision and recall.
+    lengths of spans, and shares of matched spans by length; shares of good and of bad responses with a mark; relevances
+    are graded on the left side's spans; a judge compares annotations. A response without an annotation is missing and
+    counted; one whose annotation has no spans is all neutral. Intervals resample prompts. The left side is what is taken
+    as right: exchanging the sides exchanges precision and recall.
     """
 
     version = 3

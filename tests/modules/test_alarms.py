@@ -102,6 +102,14 @@ def test_the_default_alarms_ring_when_a_policy_has_diverged():
     assert len(said) == len(Alarms.model_fields)
 
 
+def test_marks_that_say_nothing_about_the_outcome_set_off_an_alarm():
+    said: list[str] = []
+    seen = Watch(Alarms(), said.append)
+    told = [seen.look({"reward/marks_agree": value}, example="x") for value in (0.95, 0.5, 0.9, 0.5, 0.55, 0.7)]
+    assert told == [[], [], [], [], ["marks_agree"], []]
+    assert "marks_agree is 0.55, below 0.6" in said[0]
+
+
 def kept_by(seen: Watch) -> list[tuple]:
     return [(each.name, each.since, each.value, each.until) for each in seen.records]
 

@@ -25,6 +25,12 @@ or in the check of a criterion of its rubric: the source of the tests, a text or
 """
 
 
+def result_of_tests(response: Response) -> Mapping[str, Any] | None:
+    """Return what is recorded of a response's tests; None where they were not run."""
+    known = response.meta.get(TESTS)
+    return known if isinstance(known, Mapping) and known.get("passed") is not None else None
+
+
 def shown(sample: Sample, response: Response) -> dict[str, str]:
     """Return what a prompt about a response shows of it, by placeholder.
 
@@ -33,8 +39,7 @@ def shown(sample: Sample, response: Response) -> dict[str, str]:
     failed with what they printed; nothing for one that passed (Text2Grad, appendix B.3). What is not known is "(none)".
     """
     references = [sample.reference] if isinstance(sample.reference, str) else sample.reference or []
-    known = response.meta.get(TESTS)
-    result = known if isinstance(known, Mapping) and known.get("passed") is not None else None
+    result = result_of_tests(response)
     return {
         "prompt": as_text(sample.prompt),
         "response": response.text,

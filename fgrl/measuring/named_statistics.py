@@ -192,7 +192,7 @@ def _gaps_of_bytes(draws: bytes, rows: bytes, shape: tuple[int, int], pairs: int
 STATISTICS: Mapping[str, Callable[..., Any]] = {
     statistic.__name__: statistic
     for statistic in (
-        weighted_mean, quotient, precision_gain, perplexity, krippendorff_alpha, fleiss_kappa, bleu, lower_tail, area_under_curve,
-        of_values, length_adjusted, elo_rating, elo_difference,
+        weighted_mean, quotient, precision_gain, perplexity, krippendorff_alpha, fleiss_kappa, bleu, lower_tail,
+        area_under_curve, of_values, length_adjusted, elo_rating, elo_difference,
     )
 }  # fmt: skip

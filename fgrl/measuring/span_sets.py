@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from fgrl.base import lazy, ops
 from fgrl.base.errors import DataError
 from fgrl.base.ops.spans import Conflict, TokenPolicy
-from fgrl.feedback.critic import TESTS
+from fgrl.feedback.critic import result_of_tests
 from fgrl.kinds import Reader
 from fgrl.registry import Settings
 from fgrl.types import Annotation, Response, Sample, Span
@@ -112,7 +112,7 @@ def marks(samples: Sequence[Sample]) -> tuple[Marks, dict[str, int]]:
             marked = MarkedResponse(
                 sample.id, json.dumps(sample.model_dump()["prompt"]), sample, response.text, tuple(response.spans),
                 annotations, None if quotes is None else len(quotes), 0 if quotes is None else quotes.count(None),
-                (response.meta.get(TESTS) or {}).get("passed"),
+                (result_of_tests(response) or {}).get("passed"),
             )  # fmt: skip
             if result.setdefault(marked.key, marked) is not marked:
                 left_out["repeated"] += 1

@@ -107,6 +107,7 @@ def test_how_quotes_were_found_is_read_where_it_is_recorded() -> None:
         ({"passed": False}, [1.0, 1.0], False),
         ({"passed": True}, [-1.0], True),
         ({"passed": None}, [-1.0], False),
+        ("assert f(1) == 2", [1.0], True),
         (None, [1.0, 1.0, -1.0], True),
         (None, [1.0, -1.0], None),
         (None, [], None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fgrl.runs.results.numbers import measures
+from fgrl.runs.results.numbers import headlines, measures
 
 ABOUT = "corpus BLEU, nrefs:1|tok:13a"
 REPORT = {
@@ -37,3 +37,15 @@ def test_bare_numbers_counts_and_damaged_values() -> None:
         ("sft", None, 3),
     ]
     assert kl.models[1].value.note == "gone"
+
+
+def test_the_first_number_is_shown_first_and_of_others_those_that_differ() -> None:
+    same, before, after = {"mean": 0.0, "low": 0.0, "high": 0.0}, {"mean": 3.0}, {"mean": 2.0}
+    report = {
+        "metrics": {
+            "exact_match": {"sft": same, "policy": same},
+            "environment": {"sft": {"return": same, "turns": before}, "policy": {"return": same, "turns": after}},
+        }
+    }
+    shown = headlines(measures(report), "sft")
+    assert [str(measure.name) for measure, _, _ in shown] == ["exact_match", "environment.turns"]

@@ -83,12 +83,12 @@ def headlines(
     measures: Sequence[Measure], baseline: str, at_most: int = 4
 ) -> list[tuple[Measure, ModelNumber, ModelNumber]]:
     """Return the first number of each metric that both the baseline and another model have, before and after
-    training.
+    training; after the first one, numbers that differ at all.
     """
     result: dict[str, tuple[Measure, ModelNumber, ModelNumber]] = {}
     for measure in measures:
         after = next((number for number in measure.models if number.model != baseline), None)
-        if (before := measure[baseline]) and after:
+        if (before := measure[baseline]) and after and not (result and before.value == after.value):
             result.setdefault(measure.name.metric, (measure, before, after))
     return list(result.values())[:at_most]
 

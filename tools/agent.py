@@ -19,7 +19,7 @@ from transformers.utils import get_json_schema
 from fgrl.rollouts.text import with_tools
 from fgrl.types import Message
 
-TASKS, DEMONSTRATIONS = 640, 40
+TASKS, DEMONSTRATIONS = 648, 48
 """How many tasks there are, and how many of the first ones are demonstrated."""
 
 

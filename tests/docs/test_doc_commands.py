@@ -64,6 +64,7 @@ NOT_HERE = {
     ("docs/how-to/train-with-vllm.md", "fgrl compare"): TRAINS,
     ("docs/how-to/use-a-policy.md", "fgrl export"): POLICY_TEST,
     ("docs/how-to/write-a-component.md", "fgrl check"): "own.py stands for a file of the reader: parsed",
+    ("docs/choosing.md", "fgrl init"): "rows.jsonl and my-model stand for those of the reader: parsed; tests/starting runs it",
     ("docs/how-to/engines.md", "fgrl check"): "own.py stands for a file of the reader: parsed",
     ("docs/how-to/environments.md", "fgrl run recipes/small/agent.yaml"): TRAINS,
     ("docs/how-to/environments.md", "fgrl compare"): TRAINS,

@@ -246,17 +246,25 @@ def test_tables_over_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
             + "\n"
         )
 
-    rights = {"oracle": [0.8, 0.9], "even": [0.5, 0.7], "grpo": [0.601, 0.8]}
-    test = [line(method, seed, right) for method, each in rights.items() for seed, right in enumerate(each)]
-    (tmp_path / "turns_test.jsonl").write_text("".join(test), encoding="utf-8")
+    def write(oracle: list[float]) -> None:
+        rights = {"oracle": oracle, "even": [0.5, 0.7], "grpo": [0.601, 0.8]}
+        test = [line(method, seed, right) for method, each in rights.items() for seed, right in enumerate(each)]
+        (tmp_path / "turns_test.jsonl").write_text("".join(test), encoding="utf-8")
+
+    write([0.8, 0.9])
     tune = [line("even", 0, right, rate) for rate, right in ((1e-4, 0.3), (3e-4, 0.6))]
     (tmp_path / "turns_tune.jsonl").write_text("".join(tune), encoding="utf-8")
     tables.headline()
     shown = capsys.readouterr().out.splitlines()
     assert shown[2:] == [
         "| worth of turns | `oracle` | 2 | 0.250 [-0.385, 0.885] |",
-        "| outcome | `grpo` | 2 | **0.101 [0.094, 0.107]**; 0.40 |",
-    ]
+        "| outcome | `grpo` | 2 | **0.101 [0.094, 0.107]** |",
+    ], "no share of an advantage that cannot be told from 0"
+    write([0.8, 0.98])
+    tables.headline()
+    assert "| outcome | `grpo` | 2 | **0.101 [0.094, 0.107]**; 0.35 |" in capsys.readouterr().out.splitlines()
+    tables.outcome()
+    assert "| outcome | `grpo` |" not in capsys.readouterr().out, "nothing to compare with: no line of `outcome`"
     tables.methods()
     assert "| outcome | `grpo` | `doors` | 2 | 0.701 [-0.564, 1.965] | 0.250 |" in capsys.readouterr().out
     tables.tuned()

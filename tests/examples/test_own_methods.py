@@ -372,6 +372,14 @@ def test_what_was_sent_in_is_whole() -> None:
         assert not lacks, (each.file.name, lacks)
 
 
+def test_pages_show_the_lines_of_what_was_sent_in(capsys: pytest.CaptureFixture[str]) -> None:
+    """After a pull request: paste what `tables.py sent` prints into the page of the kind of task."""
+    tables.sent()
+    pages = [ROOT / "docs" / f"{name}.md" for name in ("credit-benchmark", "credit-benchmark-turns")]
+    shown = {line for page in pages for line in page.read_text(encoding="utf-8").splitlines()}
+    assert [line for line in capsys.readouterr().out.splitlines() if line not in shown] == []
+
+
 def test_a_method_that_was_sent_in_is_one_of_the_others(
     no_training: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,10 @@ class Alarms(Settings):
     """Share of a critic's quotes that are not in the responses. (A response whose other quotes are found still has a
     reward.)
     """
+    uncriticised: Alarm | None = Alarm(above=0.2)
+    """Share of responses without a critique that can be read (of critics with an `outcome`). With `total: outcome` they
+    still have a reward.
+    """
     marks_agree: Alarm | None = Alarm(below=0.6)
     """Of pairs of responses with different outcomes, the share in which a critic's marks prefer the better one (of critics
     with an `outcome`). At 0.5 the marks say nothing about it; those of a trained critic can stop to when the policy

@@ -238,12 +238,15 @@ def _of_tokens(token: Any, real: Any) -> Numbers:
 def _of_outcomes(outcome: Any, marks: Any, known: Any) -> Numbers:
     """Metrics of what marks [B,T] say about outcomes [B]. known [B]: whether there is a critique.
 
-    `missing_good`, `missing_bad`: of the good and the bad responses, the share without a critique. `blamed_good`,
+    `uncriticised`, `missing_good`, `missing_bad`: of all, the good and the bad responses, the share without a critique. `blamed_good`,
     `blamed_bad`: of those with one, the share with a mark below 0. `marks_agree`: of the pairs of responses with
     different outcomes (in one process), the share in which the marks of the better one have the greater sum, where both
     have the same a half: 0.5 says nothing.
     """
-    numbers: Numbers = {"outcome": Mean(outcome.nansum(), (~outcome.isnan()).sum())}
+    numbers: Numbers = {
+        "outcome": Mean(outcome.nansum(), (~outcome.isnan()).sum()),
+        "uncriticised": Mean((~known).sum(), len(known)),
+    }
     for kind, of_kind in (("good", outcome > 0), ("bad", outcome <= 0)):
         for name, inside, every in (
             ("missing", ~known, of_kind),

@@ -382,6 +382,7 @@ def test_marks_are_examined_by_the_outcome_whatever_the_total_is(tokenizer: Any,
         assert (numbers["blamed_good"], numbers["blamed_bad"]) == (1, 3 / 4)
         assert (numbers["missing_good"], numbers["missing_bad"]) == (0, pytest.approx(1 / 5))
         assert numbers["outcome"] == pytest.approx((1 - 5 * 2) / 6)
+        assert numbers["uncriticised"] == pytest.approx(1 / 7)
     assert made.needs() == {"offsets"}
     one_kind = as_numbers(checked(answers).score(rollout.take(torch.tensor([0]))).metrics)
     assert one_kind["blamed_good"] == 1

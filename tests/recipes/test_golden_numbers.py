@@ -32,7 +32,7 @@ FOLDER = Path(__file__).parent / "golden"
 RECIPES: dict[str, tuple[ModuleType, tuple[str, ...], tuple[str, ...]]] = {
     "segment_ppo": (test_small_recipes_run, ("small/segment_ppo",), ()),
     "segment_ppo_bandit": (test_small_recipes_run, ("small/segment_ppo_bandit",), ()),
-    "text2grad": (test_small_text2grad_run, ("qa", ""), ()),
+    "text2grad": (test_small_text2grad_run, ("qa", "paper"), ()),
     "rtt": (test_rtt_recipes, ("small/rtt",), ()),
     "span_chains": (test_small_span_chains_run, ("small/span_chains",), ()),
     "rla": (test_rla_recipes, ("rla",), ("stages.samples.engine=given",)),

@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -228,17 +228,23 @@ def overrides(point: Point, plan: Mapping[str, Any]) -> dict[str, Any]:
     return given | method.get("overrides", {}) | method.get("by_task", {}).get(point.task, {}) | dict(point.settings)
 
 
+def to_stderr(text: str) -> None:
+    """Print a line that is no result."""
+    print(text, file=sys.stderr, flush=True)
+
+
 @cache
-def start(recipe: str, name: str, runs: str) -> str:
+def start(recipe: str, name: str, runs: str, say: Callable[[str], None] = to_stderr) -> str:
     """Return the folder of the model that trainings on a task start from, the product of the last stage, after training it where that is
     missing. A row of the recipe, such as `few`, has the settings that were best for its method, `sft_few`, on the task.
     """
     source, _, row = recipe.partition("::")
     given = {"vars.task": name, **tuned(name, "imitate").get(f"sft_{row}", {})} if row else {}
-    if not fgrl.plan(f"{HERE / recipe}", given, runs=runs)["cached"].all():
-        said = f"the model that every method starts from is trained: once, {START_TAKES[source]}; it is kept in {runs}"
-        print(said, file=sys.stderr, flush=True)
-    return str(list(fgrl.run(f"{HERE / recipe}", given, runs=runs, page=False).stages.values())[-1].product.resolve())
+    cached = bool(fgrl.plan(f"{HERE / recipe}", given, runs=runs)["cached"].all())
+    if not cached:
+        say(f"the model that every method starts from is trained: once, {START_TAKES[source]}; it is kept in {runs}")
+    finished = fgrl.run(f"{HERE / recipe}", given, runs=runs, page=False, progress=not cached)
+    return str(list(finished.stages.values())[-1].product.resolve())
 
 
 def run(options: argparse.Namespace) -> None:

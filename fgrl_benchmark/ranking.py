@@ -107,13 +107,7 @@ def started(world: World, runs: str, console: Console) -> str:
     """Return the folder of the model that every method starts from, after training it where it is missing."""
     os.environ["OMP_NUM_THREADS"] = THREADS
     torch.set_num_threads(int(THREADS))
-    recipe = benchmark.HERE / world.start
-    cached = bool(fgrl.plan(recipe, runs=runs)["cached"].all())
-    if not cached:
-        console.say(
-            f"first the model that every method starts from is trained: once, {benchmark.START_TAKES[world.start]}; it is kept in {runs}"
-        )
-    return str(fgrl.run(recipe, runs=runs, page=False, progress=not cached).stage("start").product.resolve())
+    return benchmark.start(world.start, "", runs, console.say)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,8 @@ from typing import Any
 import evidence_verdicts
 from evidence_lines import BEFORE, ROOT, Line, lines, write
 from evidence_pages import pages
+
+from fgrl_benchmark import benchmark
 
 
 def lines_of(compared: Mapping[str, Any], changes: Sequence[str], commit: str, machine: str) -> Iterator[Line]:
@@ -118,19 +119,11 @@ def verdicts(_options: argparse.Namespace) -> None:
         print(f"| {' | '.join([*cells, margin, f'{each.p:.4f}', each.verdict])} |")
 
 
-def processor() -> str:
-    """Return the name of this machine's processor."""
-    file = Path("/proc/cpuinfo")
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     adding = commands.add_parser("add", help="run what is missing of a comparison, and add its lines")
-    adding.add_argument("--machine", default=processor(), help="where it ran, if not here")
+    adding.add_argument("--machine", default=benchmark.processor(), help="where it ran, if not here")
     adding.add_argument("words", nargs=argparse.REMAINDER, help="what `fgrl compare` takes")
     adding.set_defaults(do=add)
     commands.add_parser("write", help="write the numbers of the lines into the pages").set_defaults(do=write_pages)

@@ -74,9 +74,10 @@ def init(
 ) -> NewRecipe:  # fmt: skip
     """Write a first recipe for rows and a model, with its assumptions as comments; `fgrl init --help` lists the kinds.
 
-    kind: None: chosen by what is known about good answers, from the columns of the rows, `reward` and `tools`. columns: those that are not to be guessed, by their role. force: overwrite an existing recipe. options: `reward`,
-    `tools` (a list), `system`, `chat_template`, `gpu`, `max_prompt_tokens`, `max_tokens` and `max_new_tokens`, as of `fgrl init`. Raises
-    `UsageError` for what was asked for wrongly, `DataError` for rows that do not fit.
+    kind: None: chosen by what is known about good answers, from the columns of the rows, `reward` and `tools`. columns:
+    those that are not to be guessed, by their role. force: overwrite an existing recipe. options: `reward`, `tools` (a
+    list), `system`, `chat_template`, `gpu`, `max_prompt_tokens`, `max_tokens` and `max_new_tokens`, as of `fgrl init`.
+    Raises `UsageError` for what was asked for wrongly, `DataError` for rows that do not fit.
     """
     path, chosen = Path(output), ""
     if kind is None:

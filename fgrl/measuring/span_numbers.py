@@ -84,7 +84,7 @@ def of_units(
         own = [value if kind is wanted else None for value, kind in zip(values, kinds, strict=True)]
         return statistics.weighted_mean(own, prompts)
 
-    kinds = good or [None] * len(rows)
+    kinds, lengths = good or [None] * len(rows), each(lambda row: len(row.left))
     numbers: dict[str, Measured] = {}
     for label in labels:
         runs = each(partial(run_overlap, label=label))
@@ -92,7 +92,7 @@ def of_units(
         known = each(partial(counts, label=label))
         overlaps = statistics.overlaps(known, prompts, list(statistics.OVERLAPS))
         numbers |= {f"{label}_{name}": number for name, number in overlaps.items()}
-        of_all = [None if row is None else (*counts(row, label), len(row.left)) for row in rows]
+        of_all = [own and (*own, length) for own, length in zip(known, lengths, strict=True)]
         numbers[f"{label}_precision_gain"] = statistics.of_sums(of_all, prompts, "precision_gain", {})
         found = each(partial(marks, label=label))
         numbers |= {f"{label}_in_{kind}": of_kind(found, wanted) for kind, wanted in KINDS.items()}
@@ -103,9 +103,9 @@ def of_units(
     for prefix, side in sides.items():
         marked = [None if own is None else len(own) - own.count(None) for own in side]
         numbers[f"{prefix}marked"] = statistics.weighted_mean(marked, prompts)
-    numbers["length"] = statistics.weighted_mean(each(lambda row: len(row.left)), prompts)
-    numbers["missing"] = statistics.weighted_mean([row is None for row in rows], prompts)
+    numbers["length"] = statistics.weighted_mean(lengths, prompts)
     lacking = [row is None for row in rows]
+    numbers["missing"] = statistics.weighted_mean(lacking, prompts)
     numbers |= {f"missing_{kind}": of_kind(lacking, wanted) for kind, wanted in KINDS.items()}
     numbers["uncovered"] = statistics.of_sums(each(lambda row: (row.uncovered, len(row.right_spans))), prompts)
     return numbers

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from fgrl.components.annotators.human import HumanAnnotations
+from fgrl.components.rewards.rubric import SignedRubric
 from fgrl.experiments.recipe import load
 from fgrl.types import Response, Sample
 
@@ -26,20 +27,29 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_recipe_can_be_built_with_each_further_stage(folder: Path) -> None:
-    recipe, *further = BLOCKS
-    assert len(further) == 2
+    recipe, by_critic, _, refined = BLOCKS
     held_out = "  held_out: {name: annotate, data: {name: jsonl, path: prompts.jsonl}, annotator: {name: human, column: feedback}}\n"
     file = folder / "page.yaml"
-    file.write_text('about: "Of the page."\n' + recipe + held_out + "".join(further))
+    file.write_text('about: "Of the page."\n' + recipe + held_out + by_critic + refined)
     stages = load(str(file)).stages
     assert set(stages) == {"responses", "annotated", "checked", "critic", "policy", "held_out", "by_critic", "refined"}
     trained, reward = stages["critic"].data, stages["policy"].reward
     assert (trained.prompt, trained.format) == (reward.prompt, reward.format), "asked as it was trained"
 
 
+def test_the_reward_with_an_outcome_fits_the_recipe(folder: Path) -> None:
+    recipe, _, reward, _ = BLOCKS
+    page = yaml.safe_load(recipe)
+    page["stages"]["policy"] |= yaml.safe_load(reward)
+    file = folder / "page.yaml"
+    file.write_text(yaml.safe_dump({"about": "Of the page.", **page}, sort_keys=False))
+    loaded = load(str(file)).stages["policy"].reward
+    assert (type(loaded.outcome), loaded.total) == (SignedRubric, "outcome")
+
+
 def test_prompts_in_the_tables_exist() -> None:
     named = set(re.findall(r"\b(?:critique|critic|steps|dense|refine)\w*\.txt", PAGE))
-    assert len(named) == 11
+    assert len(named) == 12
     assert [name for name in named if not (ROOT / "prompts" / name).is_file()] == []
 
 

@@ -7,10 +7,11 @@ response token t (the distribution from which the token was drawn); position `t`
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from fgrl.base import stops
 from fgrl.base.errors import DataError
 from fgrl.kinds.specs import ModelSpec
-from fgrl.models import finite
+from fgrl.models import finite, packed_rows
 from fgrl.models.chunked import Barred, ScoringLinear, chunk_rows, scores_through
 from fgrl.models.heads import NumberHead
 from fgrl.models.shared_prefixes import ATTENTION, Packed, can_pack, pack
@@ -34,6 +35,11 @@ pass is slow there. It takes about ten bytes per score and layer until the backw
 FEW_SCORES_OF_PAIRS = 2**22
 """The same for pairs that are read as one sequence. They go through the model one at a time, so that more memory is
 left for each.
+"""
+
+NEAR = {torch.float32: 1e-3, torch.bfloat16: 0.2}
+"""How far the states of packed rows may lie from those of padded ones, by the type of the weights: the largest difference
+over the usual length of a state. A model that does not keep rows apart is several times farther off.
 """
 
 NEWEST = "default"
@@ -93,6 +99,8 @@ class LanguageModel(nn.Module):
         self.takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
         self.sharded = False
         """Does each process hold a part of the weights? Then all processes must make the same passes."""
+        self.packed_tokens: int | None = None
+        """How many tokens the packed rows of one pass have at most (see `pack_rows`); None: rows are padded."""
         self._can_share, self._can_pack = can_share(self.trunk), can_pack(self.trunk)
         if number is None:
             for setting in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
@@ -224,7 +232,32 @@ class LanguageModel(nn.Module):
         """Are prompts that several rows of a batch share read once? Not if activations are recomputed for a
         gradient.
         """
-        return self._can_share and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
+        padded = self.packed_tokens is None
+        return padded and self._can_share and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
+
+    def pack_rows(self, tokens: int | None) -> None:
+        """From now on read rows one behind another, without padding, with at most so many tokens in one pass; None: change
+        nothing. Raises `DataError` where the model does not keep such rows apart.
+        """
+        if tokens is None:
+            return
+        probe = packed_rows.probe(self.trunk.config, self.max_tokens, self.device)
+        why = "a row changes with the rows before it"
+        try:
+            with torch.no_grad(), evaluating(self):
+                self.packed_tokens = None
+                padded = self.states(probe).float()
+                self.packed_tokens = tokens
+                far = float((self.states(probe).float() - padded).norm(dim=1).max() / padded.norm(dim=1).median())
+        except (ImportError, TypeError, ValueError) as error:
+            far, why = math.inf, str(error)
+        if not far <= NEAR[self.transformer.dtype]:
+            self.packed_tokens = None
+            config: Any = self.trunk.config
+            raise DataError(
+                f"{self.spec.base}: the rows of a {config.model_type} model with attention {config._attn_implementation} cannot be "
+                f"read without padding ({why}): leave micro_batch_tokens out"
+            )
 
     def packs_pairs(self) -> bool:
         """Can the rows of a pair be read as one sequence (see `fgrl.models.shared_prefixes`)?"""
@@ -278,9 +311,30 @@ class LanguageModel(nn.Module):
             return nullcontext()
         return torch.autocast(kind, dtype=torch.bfloat16)
 
-    def states(self, tokens: Tokens, **options: Any) -> Tensor:
-        """Hidden states [N,h] before each of the N real response tokens, in row order; options of `hidden`."""
-        return self.hidden(tokens, **options)[:, :-1][tokens.mask]
+    def states(self, tokens: Tokens, *, behind: bool = False, **options: Any) -> Tensor:
+        """Hidden states [N,h] before each of the N real response tokens, in row order; options of `hidden`. behind: the
+        states at them.
+        """
+        if self.packed_tokens is not None:
+            return self._states_of_rows(tokens, **options)[packed_rows.places(tokens) - (0 if behind else 1)]
+        hidden = self.hidden(tokens, **options)
+        return (hidden[:, 1:] if behind else hidden[:, :-1])[tokens.mask]
+
+    def _states_of_rows(
+        self, tokens: Tokens, *, adapter: bool = True, gradient: bool | None = None, embeddings: Tensor | None = None
+    ) -> Tensor:
+        """Hidden states [N,h] at all real tokens, read without padding; options of `hidden`, whose products are the same
+        with and without a `gradient`.
+        """
+        mask, config = self._mask(tokens), cast("Any", self.trunk.config)
+        if embeddings is None:
+            read = {"input_ids": torch.cat([tokens.prompt_ids, tokens.response_ids], 1)[mask][None]}
+        else:
+            read = {"inputs_embeds": embeddings[mask][None]}
+        with nullcontext() if adapter else self.adapter_off(), self.low_precision():
+            read |= packed_rows.inputs(mask, config._attn_implementation)
+            states: Tensor = self.trunk(**read, use_cache=False).last_hidden_state
+        return states[0]
 
     def score(
         self,
@@ -311,7 +365,7 @@ class LanguageModel(nn.Module):
             "entropy": entropy,
             "entropy_temperature": entropy_temperature,
         }
-        if pairs and self.packs_pairs():
+        if pairs and self.packs_pairs() and (self.packed_tokens is None or len(tokens.mask) == 2):
             self._mask(tokens)
             if (packed := pack(tokens, 2, self.pad_id)) is not None:
                 gradient = torch.is_grad_enabled() if gradient is None else gradient
@@ -378,15 +432,15 @@ class LanguageModel(nn.Module):
     def _numbers(self, states: Tensor, mask: Tensor) -> Tensor:
         if self.number is None:
             raise TypeError("this model has a language-model head; load it with head: scalar or token")
-        return unflatten(finite.checked(self.number(states[mask]), self.spec), mask)
+        return unflatten(finite.checked(self.number(states), self.spec), mask)
 
     def values(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
         """Return the number head at the state before each response token: [B,T] float32, 0 outside the mask."""
-        return self._numbers(self.hidden(tokens, adapter=adapter)[:, :-1], tokens.mask)
+        return self._numbers(self.states(tokens, adapter=adapter), tokens.mask)
 
     def rewards(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
         """Return the number head at each response token: [B,T] float32, 0 outside the mask."""
-        return self._numbers(self.hidden(tokens, adapter=adapter)[:, 1:], tokens.mask)
+        return self._numbers(self.states(tokens, behind=True, adapter=adapter), tokens.mask)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from fgrl.base.errors import DataError
 from fgrl.kinds.specs import LoraSpec, ModelSpec
-from fgrl.models import adapters, attention_masks, folders
+from fgrl.models import adapters, attention_masks, folders, packed_rows
 from fgrl.models.decoding.cache import ARGUMENTS
 from fgrl.models.finite import is_finite
 from fgrl.models.heads import NumberHead
@@ -26,6 +26,7 @@ from fgrl.models.pretrained import pretrained, pretrained_model, reading, refuse
 from fgrl.models.sources import Resolve, Source, base_of, foreign_adapter, locate
 
 attention_masks.install()
+packed_rows.install()
 Head = Literal["lm", "scalar", "token"]
 
 

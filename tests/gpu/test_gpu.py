@@ -72,6 +72,21 @@ def test_scores_and_gradients_are_those_of_a_cpu(dtype: str, padding: int, tiny_
         torch.testing.assert_close(there, here, atol=within * max(1.0, float(here.abs().max())), rtol=0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_without_padding_score_as_padded_ones(dtype: str, tiny_model_dir: Path) -> None:
+    model = tiny(tiny_model_dir, trainable=True, dtype=dtype).to("cuda")
+    found = []
+    for budget in (None, 1000):
+        model.pack_rows(budget)
+        model.zero_grad()
+        scores = model.score(tokens().to("cuda"))
+        scores.logp.sum().backward()
+        found.append([scores.logp.detach(), *(one.grad.float() for one in model.parameters())])
+    within = 1e-4 if dtype == "float32" else 0.05
+    for padded, packed in zip(*found, strict=True):
+        torch.testing.assert_close(packed, padded, atol=within * max(1.0, float(padded.abs().max())), rtol=0)
+
+
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("lora", [LORA, None], ids=["lora", "all weights"])
 def test_dpo_starts_at_log_two(precision: str, lora: Any, tiny_model_dir: Path, tmp_path: Path) -> None:

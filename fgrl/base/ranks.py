@@ -48,6 +48,11 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int:
     return int({**environment, **launched(environment)}.get("LOCAL_RANK", "0"))
 
 
+def started(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return how many processes a launcher has started for the stage; None where none has."""
+    return int(environment["WORLD_SIZE"]) if {"LOCAL_RANK", "WORLD_SIZE"} <= environment.keys() else None
+
+
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for our own launcher."""
     return {name: value for name, value in environment.items() if name not in LAUNCHER}

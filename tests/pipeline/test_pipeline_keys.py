@@ -183,7 +183,7 @@ def test_the_attention_that_runs_counts_and_not_the_one_that_was_asked_for(
     monkeypatch.setattr("fgrl.kinds.specs.find_spec", lambda _name: None)
     assert key(stage("flash_attention_2")) == key(stage("sdpa")) != key(stage("eager"))
     assert [line for line in planned().notices() if "attention" in line] == [
-        "attention: sdpa instead of flash_attention_2, because flash-attn is not installed"
+        "attention: sdpa instead of flash_attention_2, because flash-attn is not installed (pip install flash-attn --no-build-isolation)"
     ]
     monkeypatch.setattr("fgrl.kinds.specs.find_spec", lambda name: name)
     assert key(stage("flash_attention_2")) != key(stage("sdpa"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,39 @@ def test_tables_and_dicts_share_a_pass(
 def test_only_rank_0_writes(rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path) -> None:
     entropies(rows, a_run(tmp_path, rank=1), tiny_model_dir)
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_processes_share_a_pass(
+    rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    """Three processes: each has parts of its own, all have all values, and the file is that of one process."""
+    spec = ModelSpec(base=str(tiny_model_dir))
+    monkeypatch.setattr(passes, "PART", 1)
+    rows = rows * 2  # three batches
+    undisturbed = [one.tolist() for one in passes.entropies(rows, a_run(tmp_path / "alone"), spec)]
+    (name,) = (file.name for file in (tmp_path / "alone" / "cache").iterdir())
+    if damaged:
+        (tmp_path / "together" / "cache").mkdir(parents=True)
+        (tmp_path / "together" / "cache" / name).write_bytes(b"")
+    monkeypatch.setattr(passes, "POLL", 0.01)
+    monkeypatch.setattr(passes.ranks, "started", lambda: 3)
+    by: list[int] = []
+    score = rollouts.score
+
+    def noted(*arguments: Any, **more: Any) -> Any:
+        by.append(threading.get_ident())
+        return score(*arguments, **more)
+
+    monkeypatch.setattr(passes.rollouts, "score", noted)
+    runs = [a_run(tmp_path / "together", rank=rank) for rank in range(3)]
+    for run in runs:
+        run.model(spec)  # models are not loaded in several threads at a time
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda run: passes.entropies(rows, run, spec), runs))
+    assert all([one.tolist() for one in values] == undisturbed for values in found)
+    assert [by.count(one) for one in sorted(set(by), key=by.count)] == [1, 1, 1]
+    assert [file.name for file in (tmp_path / "together" / "cache").iterdir()] == [name]
 
 
 def test_no_rows_are_no_work(tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
 
 def _check_world(selected: list[Planned]) -> None:
     """Raise `UsageError` where a launcher has started more or fewer processes than the stage wants."""
-    started = os.environ.get("WORLD_SIZE") if len(selected) == 1 and "LOCAL_RANK" in os.environ else None
+    started = ranks.started() if len(selected) == 1 else None
     wanted = selected[0].stage.processes() if selected else 1
-    if started not in (None, str(wanted)):
+    if started not in (None, wanted):
         raise UsageError(
             f"a launcher (torchrun, srun) started {started} processes, and stage {selected[0].name} computes with {wanted} "
             f"(its train.devices, 1 where it has none): start {wanted}"

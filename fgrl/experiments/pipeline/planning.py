@@ -166,7 +166,10 @@ class Plan:
         lines = [f"auto: {dtype} ({why})" for dtype, why in self.auto.items()]
         parts = [part for stage in self.stages if not stage.cached for _path, part in registry.walk(stage.stage)]
         if any(part.attention_here() != part.attention for part in parts if isinstance(part, ModelSpec)):
-            lines.append("attention: sdpa instead of flash_attention_2, because flash-attn is not installed")
+            lines.append(
+                "attention: sdpa instead of flash_attention_2, because flash-attn is not installed (pip install flash-attn "
+                "--no-build-isolation)"
+            )
         emulated = [(stage, settings) for stage in self.stages if not stage.cached and (settings := stage.emulated())]
         if emulated:
             first, settings = emulated[0]

@@ -42,7 +42,7 @@ NUMBERS = {
     "environment.return": "return", "environment.turns": "turns",
 }  # fmt: skip
 """What a line has of an evaluation. Of conversations `right` is the share that succeeded."""
-METHODS = ("methods.yaml", "imitation_methods.yaml", "turn_methods.yaml")
+METHODS = ("methods.yaml", "imitation_methods.yaml", "label_methods.yaml", "turn_methods.yaml")
 PARTS, FILLERS = 8, 2
 EACH_TASK = "each_task"
 """Value of `tuned` in plan.yaml: the settings of one task."""
@@ -252,7 +252,8 @@ def run(options: argparse.Namespace) -> None:
     until = time.monotonic() + 60 * options.minutes
     check(options)
     named = options.methods.split(",") if options.methods and options.phase else []
-    phases = options.phase.split(",") if options.phase else list(read("plan.yaml"))
+    unnamed = [phase for phase, plan in read("plan.yaml").items() if not plan.get("only_named")]
+    phases = options.phase.split(",") if options.phase else unnamed
 
     def asked(phase: str) -> list[Point]:
         return [point for point in points(phase, named) if wanted(point, options)]
@@ -345,7 +346,7 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
     credit = quality_of_turns(stored) if point.task in GAMES else quality_of(stored, task(point.task, PARTS, FILLERS))
     return {
         "key": point.key, "method": point.method, "task": point.task, "seed": point.seed, "settings": dict(point.settings),
-        **{key: round(value, 5) for key, value in {**numbers, **curve(log), **chosen_change(log), **iterations(log), **credit}.items()},
+        **{key: round(value, 5) for key, value in {**numbers, **curve(log), **chosen_change(log), **iterations(log), **credit, **held_out(finished)}.items()},
         "processor seconds": round(time.process_time() - begin, 1), **seconds(finished),
         "threads": int(os.environ.get("OMP_NUM_THREADS", "0")), "processor": processor(),
     }  # fmt: skip
@@ -355,6 +356,18 @@ def seconds(finished: fgrl.FinishedRun) -> dict[str, float]:
     """Return the seconds of the method's stages: of the policy, and of what it learns from first, which several methods may share."""
     own = {name: stage.seconds for name, stage in finished.stages.items() if name != "evaluate"}
     return {"seconds of the policy": round(own.pop("policy"), 1), "seconds before": round(sum(own.values()), 1)}
+
+
+def held_out(finished: fgrl.FinishedRun) -> dict[str, float]:
+    """Return what the model that learned from labels reaches on those that were held out, and after how many steps it was the best; {}
+    where none were held out.
+    """
+    for summary in (stage.summary for stage in finished.stages.values()):
+        if "holdout" in summary:
+            after = summary["holdout"]["after"]
+            numbers = {f"held-out {name}": after[name] for name in ("loss", "accuracy") if name in after}
+            return numbers | ({"best step": summary["best"]["step"]} if "best" in summary else {})
+    return {}
 
 
 def curve(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -400,16 +413,23 @@ def budget(options: argparse.Namespace) -> None:
     """Print runs and seconds of each phase, what was spent, and what is left."""
     plan = read("plan.yaml")
     known: dict[tuple[str, str], list[float]] = defaultdict(list)
+    alike = {phase: kinds_of_run(phase, each) for phase, each in plan.items()}
     for phase in plan:
         for line in lines(phase):
-            known[file_of(plan[phase]), line["method"]].append(cost(line))
+            known[alike[phase].get(line["method"], (file_of(plan[phase]), line["method"]))].append(cost(line))
     print(
         "| phase | runs | seconds for a run | hours | done | hours spent | hours left |\n|---|---|---|---|---|---|---|"
     )
     hours, hours_spent, hours_left = 0.0, 0.0, 0.0
     for phase in plan:
-        recipe, done, every = file_of(plan[phase]), {line["key"] for line in lines(phase)}, points(phase)
-        costs = {point.key: statistics.mean(known[recipe, point.method] or [SECONDS[recipe]]) / 3600 for point in every}
+        done, every, methods = {line["key"] for line in lines(phase)}, points(phase), methods_of(plan[phase])
+        costs = {
+            point.key: statistics.mean(
+                known[alike[phase][point.method]] or [expected(methods[point.method], plan[phase])]
+            )
+            / 3600
+            for point in every
+        }
         total, left = sum(costs.values()), sum(each for key, each in costs.items() if key not in done)
         spent = sum(map(cost, lines(phase))) / 3600
         hours, hours_spent, hours_left = hours + total, hours_spent + spent, hours_left + left
@@ -417,6 +437,19 @@ def budget(options: argparse.Namespace) -> None:
             f"| {phase} | {len(every)} | {3600 * total / max(1, len(every)):.1f} | {total:.1f} | {len(done)} | {spent:.1f} | {left:.1f} |"
         )
     print(f"| all | | | {hours:.1f} | | {hours_spent:.1f} | {hours_left:.1f} |")
+
+
+def kinds_of_run(phase: str, plan: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return by method what runs have in common that take about as long: recipe and method, but where trials share what is learned before
+    the policy (`takes`) the phase, too.
+    """
+    return {name: (phase if "takes" in each else file_of(plan), name) for name, each in methods_of(plan).items()}
+
+
+def expected(method: Mapping[str, Any], plan: Mapping[str, Any]) -> float:
+    """Return the seconds of a run of a method that has no line yet. Trials with several rates of the policy share what is learned before."""
+    before, policy = method.get("takes", (0.0, SECONDS[file_of(plan)]))
+    return float(before / len(plan.get("rates", [1])) + policy)
 
 
 def cost(line: Mapping[str, Any]) -> float:

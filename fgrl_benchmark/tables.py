@@ -7,6 +7,7 @@ python -m fgrl_benchmark.tables own            what they teach with settings tha
 python -m fgrl_benchmark.tables methods        the table of methods (phases of the test, and what was added to them)
 python -m fgrl_benchmark.tables headline       the same, a row for each method
 python -m fgrl_benchmark.tables imitation      methods that begin after imitation of few references, or of some that are about half (phases few and half)
+python -m fgrl_benchmark.tables labels         methods by how many labels they have (phases labels_bounds, labels and labels_64k)
 python -m fgrl_benchmark.tables places         where the credit is, by kind of word (phase untuned)
 python -m fgrl_benchmark.tables costs          tokens and seconds of each method, and what it changes besides
 python -m fgrl_benchmark.tables smollm2        the table of methods of phase smollm2
@@ -26,7 +27,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from fgrl_benchmark import benchmark
+from fgrl_benchmark import benchmark, label_curves
 from fgrl_benchmark import sheet as sheets
 from fgrl_benchmark.comparisons import (
     EQUAL_ITERATIONS,
@@ -114,6 +115,11 @@ def imitation() -> None:
                 f"{phase}, {name}: right words {begun:.3f} before, {SCALAR} {shown([line[PRIMARY] for line in methods[SCALAR].values()])}"
             )
         ranked(found)
+
+
+def labels() -> None:
+    """Print methods by how many labels they have."""
+    print("\n".join(label_curves.table(by_task(*label_curves.PHASES))))
 
 
 def ranked(found: Values) -> None:
@@ -362,7 +368,7 @@ def main() -> None:
     shown_tables: dict[str, Callable[..., None]] = {
         each.__name__: each
         for each in (
-            power, tuned, defaults, own, methods, headline, imitation, places, costs, smollm2, losses, worse, predicts, sent, less,
+            power, tuned, defaults, own, methods, headline, imitation, labels, places, costs, smollm2, losses, worse, predicts, sent, less,
         )
     }  # fmt: skip
     parser.add_argument("table", choices=shown_tables)

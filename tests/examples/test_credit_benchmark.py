@@ -343,13 +343,21 @@ FEWER_ONLINE = FEWER | {
 }  # fmt: skip
 
 
+def held_out(stage: str) -> dict[str, Any]:
+    """Settings with which a stage stops early."""
+    evaluate = {"every": 1, "best": {"number": "loss", "goal": "min", "patience": 2}}
+    every = "stages.policy.train.checkpoint_every" if stage == "policy" else "vars.teacher.checkpoint_every"
+    return {"vars.holdout": 0.25, f"stages.{stage}.evaluate": evaluate, every: 1}
+
+
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
         ("oracle", FEWER_ONLINE),
         ("rto", FEWER_ONLINE),
-        ("segment_ppo", FEWER_ONLINE),
-        ("chain_dpo", FEWER),
+        ("segment_ppo", FEWER_ONLINE | held_out("reward_model")),
+        ("rtt", FEWER_ONLINE | held_out("discriminator")),
+        ("chain_dpo", FEWER | held_out("policy")),
         ("sft", FEWER),
     ],
 )
@@ -364,7 +372,8 @@ def test_a_run_of_a_method_gives_a_line(
     assert {"policy.right", "start.right", "policy.kl", "processor seconds", "threads"} <= line.keys()
     assert line["seconds of the policy"] > 0
     assert ("chosen" in line) == (method == "chain_dpo"), "only a training on pairs has chosen answers"
-    if settings is FEWER_ONLINE:
+    assert ({"held-out loss", "held-out accuracy", "best step"} <= line.keys()) == ("vars.holdout" in settings)
+    if "vars.iterations" in settings:
         assert {"curve", "drawn", "read", "precision", "recall", "auc", "distinct"} <= line.keys()
         assert line["drawn"] == benchmark.ANSWERS * 24, "the length of an answer is fixed"
 

@@ -1,10 +1,11 @@
-"""Make the question files of the small recipes from WordNet 3.0: definitions of nouns, opposites of adjectives.
+"""Make the files of the small recipes from WordNet 3.0: definitions and kinds of nouns, opposites of adjectives.
 
     python tools/wordnet.py /usr/share/wordnet recipes/small
 
 The folder is what Debian's package `wordnet-base` installs (`make wordnet` fetches it without installing). Each line is
 `{"id", "question", "answers", "context"}`; the context holds glosses of the word and of its neighbours, the right one
-among them, in a random order. WordNet's licence, which allows copies with its notice, goes beside the files.
+among them, in a random order. Lines of `kinds.jsonl` and `antonyms.jsonl` are `{"id", "word", "right"}`. WordNet's licence, which allows copies with its
+notice, goes beside the files.
 """
 
 from __future__ import annotations
@@ -13,11 +14,24 @@ import argparse
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+FILES = ("definitions.jsonl", "opposites.jsonl", "kinds.jsonl", "antonyms.jsonl")
 WORD = re.compile(r"[a-z]{3,14}")
+KINDS = {
+    "05": "animal", "06": "object", "08": "body", "12": "feeling", "13": "food", "15": "place", "18": "person", "20": "plant",
+    "27": "material", "28": "time",
+}  # fmt: skip
+"""Numbers of WordNet's lexicographer files, and what `kinds.jsonl` calls what is in them."""
+OF_A_KIND, ANTONYMS, LONGEST_OF_A_LIST = 60, 200, 10
+"""Words of each kind at most, words of `antonyms.jsonl`, and letters of the words of both."""
+MOSTLY = 0.9
+"""Share of a word's uses in tagged texts that are of its kind, at least."""
+UNFIT = re.compile(r"slur|offensive|obscene|disparag|derogatory|vulgar")
+"""In a definition: a word for no example."""
 
 
 @dataclass
@@ -109,6 +123,51 @@ def opposites(folder: Path, draw: random.Random) -> Iterator[dict[str, object]]:
         }
 
 
+def uses(folder: Path, parts: str) -> dict[str, Counter[str]]:
+    """How often tagged texts use a word of these parts of speech (1 nouns, 3 and 5 adjectives), by lexicographer file, most used first."""
+    found: dict[str, Counter[str]] = {}
+    for line in (folder / "cntlist.rev").read_text(encoding="utf-8").splitlines():
+        sense, _number, count = line.split()
+        word, _, rest = sense.partition("%")
+        if rest[0] in parts and WORD.fullmatch(word) and len(word) <= LONGEST_OF_A_LIST:
+            found.setdefault(word, Counter())[rest[2:4]] += int(count)
+    return dict(sorted(found.items(), key=lambda each: (-each[1].total(), each[0])))
+
+
+def kinds(folder: Path) -> Iterator[dict[str, object]]:
+    """Which kind of thing is this? Words that tagged texts use for one kind."""
+    unfit = {
+        word.lower()
+        for one in synsets(folder / "data.noun")
+        for word in one.words
+        if not word.islower() or UNFIT.search(one.definition)
+    }
+    found: dict[str, list[str]] = {number: [] for number in KINDS}
+    for word, files in uses(folder, "1").items():
+        number, count = files.most_common(1)[0]
+        if number in KINDS and word not in unfit and count >= MOSTLY * files.total():
+            found[number].append(word)
+    for number, words in found.items():
+        for word in words[:OF_A_KIND]:
+            yield {"id": f"k-{word}", "word": word, "right": [KINDS[number]]}
+
+
+def antonyms(folder: Path) -> Iterator[dict[str, object]]:
+    """Opposites of the adjectives that tagged texts use most often, and what means the same as an opposite."""
+    known = {one.key: one for one in synsets(folder / "data.adj")}
+    direct: dict[str, list[str]] = {}
+    alike: dict[str, list[str]] = {}
+    for one in known.values():
+        for kind, other, numbers in one.pointers:
+            if kind == "!":
+                word, opposites = one.words[int(numbers[:2], 16) - 1], known[other].words
+                direct.setdefault(word, []).append(opposites[int(numbers[2:], 16) - 1])
+                alike.setdefault(word, []).extend(opposites)
+    for word in [word for word in uses(folder, "35") if word in direct][:ANTONYMS]:
+        right = dict.fromkeys([*direct[word], *sorted(alike[word])])
+        yield {"id": f"a-{word}", "word": word, "right": [each for each in right if WORD.fullmatch(each)]}
+
+
 def write(path: Path, rows: Iterator[dict[str, object]], count: int, draw: random.Random) -> None:
     chosen = sorted(rows, key=lambda row: str(row["id"]))
     seen: set[object] = set()
@@ -116,7 +175,7 @@ def write(path: Path, rows: Iterator[dict[str, object]], count: int, draw: rando
     draw.shuffle(chosen)
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen[:count])
-    print(f"{path}: {min(count, len(chosen))} of {len(chosen)} questions")
+    print(f"{path}: {min(count, len(chosen))} of {len(chosen)} lines")
 
 
 def main() -> None:
@@ -125,12 +184,19 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
     draw = random.Random(0)
-    write(given.out / "definitions.jsonl", definitions(given.wordnet, draw), 1400, draw)
-    write(given.out / "opposites.jsonl", opposites(given.wordnet, draw), 400, draw)
+    makers = (
+        definitions(given.wordnet, draw),
+        opposites(given.wordnet, draw),
+        kinds(given.wordnet),
+        antonyms(given.wordnet),
+    )
+    for name, rows, count in zip(FILES, makers, (1400, 400, 600, 200), strict=True):
+        write(given.out / name, rows, count, draw)
     notice = next(given.wordnet.glob("data.noun")).read_text(encoding="utf-8").split("\n", 29)[:29]
     text = "\n".join(re.sub(r"^  \d+ ?", "", line).rstrip() for line in notice)
     (given.out / "WORDNET-LICENSE.txt").write_text(
-        f"definitions.jsonl and opposites.jsonl are made of WordNet 3.0, whose notice is:\n\n{text}\n", encoding="utf-8"
+        f"{', '.join(FILES)} are made of WordNet 3.0, whose notice is:\n\n{text}\n",
+        encoding="utf-8",
     )
 
 

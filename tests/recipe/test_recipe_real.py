@@ -77,7 +77,7 @@ def test_the_schema_takes_every_shipped_recipe(file: Path, rules: dict[str, Any]
 
 
 def test_there_are_recipes() -> None:
-    assert len(RECIPES) == 45
+    assert len(RECIPES) == 47
 
 
 @pytest.mark.parametrize(

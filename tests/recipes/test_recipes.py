@@ -151,7 +151,10 @@ OWN = [
     )),
 ]  # fmt: skip
 """Rows of small recipes alone."""
-WITHOUT_PAPER = {"small/agent", "small/function_rewards", "small/hacked", "small/length", "small/word_segments"}
+WITHOUT_PAPER = {
+    "small/agent", "small/function_rewards", "small/hacked", "small/length", "small/text2grad_antonyms", "small/text2grad_kinds",
+    "small/word_segments",
+}  # fmt: skip
 """Small recipes that show a feature, and no paper's row. That they and their rows load is checked with the inherited rows."""
 
 WITH_VLLM = ("vllm", "vllm_uncorrected", "vllm_ahead")

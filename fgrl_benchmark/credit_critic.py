@@ -18,9 +18,9 @@ from pydantic import Field
 
 from fgrl.components.rewards.critic import CriticReward
 from fgrl.feedback.critiques import Critique
-from fgrl.feedback.llm.asking import Parsed
+from fgrl.feedback.llm.asking import Parsed, Question
 from fgrl.registry import register
-from fgrl.types import Annotation, Sample, Span
+from fgrl.types import Annotation, Request, Sample, Span
 
 VERDICTS = {"true": 1.0, "false": -1.0}
 SENTENCE = re.compile(r"(\d+) \S+ (\S+) (true|false)(?= |$)")
@@ -39,8 +39,8 @@ class TaskCritiques(WrittenFor):
 
 @register("task_critic")
 class TaskCritic(CriticReward):
-    """The reward `critic` for critiques in the words of the tasks. A sentence about a word that the answer does not have in
-    that part says nothing; a critique without any other is unreadable.
+    """The reward `critic` for critiques in the words of the tasks, whose sentences are read one by one, also of a critique that
+    was cut off. A sentence about a word that the answer does not have in that part says nothing.
     """
 
     task: TaskName
@@ -52,9 +52,10 @@ class TaskCritic(CriticReward):
 
     def read(self, output: str, response: str) -> Parsed[Critique]:
         spans = named(task(self.task, self.parts, self.fillers), output, response)
-        if not spans:
-            raise ValueError("it names no word of the answer")
         return Parsed(Critique(Annotation(spans=spans, critique=output), {}))
+
+    def critique_question(self, request: Request, response: str) -> Question[Critique]:
+        return Question(request, lambda output: self.read(output, response), allow_truncated=True)
 
 
 def critique(kind: Task, prompt: str, answer: str) -> str:

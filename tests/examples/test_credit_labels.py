@@ -84,8 +84,12 @@ def test_a_sentence_about_no_word_of_the_part_says_nothing(critic: types.ModuleT
     read = made.read("0 hot hot true 1 big hot false 9 big hot true 1 big", "so cold so hot").value.annotation
     assert [(span.start, span.label) for span in read.spans] == [(11, -1.0)]
     for text in ("", "so so so", "1 hot cold true", "0 hot cold maybe"):
-        with pytest.raises(ValueError, match="names no word"):
-            made.read(text, "so cold so hot")
+        assert made.read(text, "so cold so hot").value.annotation.spans == []
+    question = made.critique_question(Request(messages=[]), "so cold so hot")
+    assert question.allow_truncated
+    assert [(span.start, span.label) for span in question.parse("0 hot cold true 1 big").value.annotation.spans] == [
+        (3, 1.0)
+    ]
 
 
 class Truthful(Client):

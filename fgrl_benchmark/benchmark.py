@@ -252,8 +252,7 @@ def run(options: argparse.Namespace) -> None:
     until = time.monotonic() + 60 * options.minutes
     check(options)
     named = options.methods.split(",") if options.methods and options.phase else []
-    unnamed = [phase for phase, plan in read("plan.yaml").items() if not plan.get("only_named")]
-    phases = options.phase.split(",") if options.phase else unnamed
+    phases = phases_of(options)
 
     def asked(phase: str) -> list[Point]:
         return [point for point in points(phase, named) if wanted(point, options)]
@@ -282,6 +281,13 @@ def run(options: argparse.Namespace) -> None:
             with (RESULTS / f"{phase}.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
             print(json.dumps({key: value for key, value in line.items() if key != "key"}), flush=True)
+
+
+def phases_of(options: argparse.Namespace) -> list[str]:
+    """Return the phases that are named, else all but those that run by their names alone."""
+    if options.phase:
+        return str(options.phase).split(",")
+    return [phase for phase, plan in read("plan.yaml").items() if not plan.get("only_named")]
 
 
 def without_line(phase: str, every: Sequence[Point]) -> list[Point]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import random
@@ -197,6 +198,13 @@ def test_the_plan_of_labels_has_seeds_of_its_own_and_enough_runs() -> None:
         for seed in benchmark.seeds_of(str(plan["seeds"]))
     }
     assert not others & set.union(*of.values())
+
+
+def test_most_labels_are_run_by_name_alone() -> None:
+    benchmark = importlib.import_module("fgrl_benchmark.benchmark")
+    every = benchmark.phases_of(argparse.Namespace(phase=None))
+    assert set(benchmark.read("plan.yaml")) - set(every) == {"labels_64k_tune", "labels_64k"}
+    assert benchmark.phases_of(argparse.Namespace(phase="labels,labels_64k")) == ["labels", "labels_64k"]
 
 
 def test_what_a_run_takes_before_it_has_a_line() -> None:

@@ -23,6 +23,7 @@ from fgrl.commands.shared import (
     WrongWord,
     addresses,
     as_text,
+    card_of,
     echo,
     emit,
     load,
@@ -32,7 +33,11 @@ from fgrl.pages.report.text_tables import columns
 
 if TYPE_CHECKING:
     from fgrl.experiments.pipeline import Plan
+    from fgrl.experiments.pipeline.planning import Planned
     from fgrl.experiments.recipe import Recipe
+    from fgrl.experiments.recipe.machines import Card
+    from fgrl.kinds.specs import ModelSpec
+costs = lazy.load("fgrl.experiments.pipeline.costs")
 machine = lazy.load("fgrl.experiments.pipeline.machine")
 preconditions = lazy.load("fgrl.experiments.pipeline.preconditions")
 shapes = lazy.load("fgrl.models.shapes")
@@ -134,19 +139,22 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Report which stages would run, which are cached, and why. Overrides `a.b=value` may follow the recipe."""
-    print_plan(pipeline.plan(load(recipe, context.args, context), runs, limit=limit), as_json, limit)
+    planned = pipeline.plan(load(recipe, context.args, context), runs, limit=limit)
+    print_plan(planned, as_json, limit, card_of(context))
 
 
-def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
-    """Print a plan as a table, or as JSON."""
-    estimates = pipeline.estimates(plan, limit)
+def print_plan(plan: Plan, as_json: bool, limit: int | None = None, card: Card | None = None) -> None:
+    """Print a plan as a table, or as JSON; with the costs on a card, where a machine file names one."""
+    estimates = pipeline.estimates(plan, limit, card)
     open_stages = {stage.name: stage.stage for stage in plan.stages if not stage.cached}
     unmet = preconditions.unmet(open_stages, plan.recipe.tracking)
-    warnings = [*warnings_of(plan.recipe), *unmet.warnings, *_too_large(plan, estimates)]
+    warnings = [*warnings_of(plan.recipe), *unmet.warnings, *([] if card else _too_large(plan, estimates))]
     if as_json:
         data = plan.as_json()
         for name, estimate in estimates.items():
             data["stages"][name]["estimate"] = estimate
+        if card is not None:
+            data["costs"] = costs.together(estimates.values(), card)
         emit({**data, "warnings": warnings, "missing": unmet.missing, "problems": unmet.problems})
         return
     missing = sum(not stage.cached for stage in plan.stages)
@@ -165,6 +173,13 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None) -> None:
             echo(f"  {name}: {line}")
     if sum("calls" in estimate for estimate in estimates.values()) > 1:
         echo(f"  {calls_together(estimates.values())}")
+    if card is not None:
+        loading = [stage.name for stage in plan.stages if not stage.cached and _model_specs(stage)]
+        unknown = [name for name in loading if "seconds" not in estimates.get(name, {}).get("costs", {})]
+        paid = costs.together(estimates.values(), card)
+        echo(
+            f"  together on {card.count} x {card.name}: {_time(paid)}{', without ' * bool(unknown)}{', '.join(unknown)}"
+        )
     if missing_configs := unknown_models(plan):
         commands = "; ".join(f"hf download {name} config.json" for name in missing_configs)
         echo(f"  sizes that are unknown are known after: {commands}")
@@ -191,7 +206,7 @@ def _too_large(plan: Plan, estimates: Mapping[str, Mapping[str, Any]]) -> list[s
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
     """Return an estimate as text, one line per topic."""
-    texts = {"parameters": _parameters, "memory": _memory, "calls": _calls, "engine": _engine}
+    texts = {"parameters": _parameters, "memory": _memory, "calls": _calls, "engine": _engine, "costs": _costs}
     return [f"{topic}: {texts.get(topic, as_text)(value)}" for topic, value in estimate.items()]
 
 
@@ -211,11 +226,13 @@ def calls_together(estimates: Iterable[Mapping[str, Any]]) -> str:
 
 def unknown_models(plan: Plan) -> list[str]:
     """Return the hub ids of models of stages that are to run, whose sizes cannot be found on this machine."""
-    parts = [value for stage in plan.stages if not stage.cached for _path, value in registry.walk(stage.stage)]
-    names = dict.fromkeys(
-        spec.base for spec in parts if isinstance(spec, specs.ModelSpec) and isinstance(spec.base, str)
-    )
+    parts = [spec for stage in plan.stages if not stage.cached for spec in _model_specs(stage)]
+    names = dict.fromkeys(spec.base for spec in parts if isinstance(spec.base, str))
     return [name for name in names if not Path(name).is_dir() and not shapes.is_here(name)]
+
+
+def _model_specs(stage: Planned) -> list[ModelSpec]:
+    return [part for _path, part in registry.walk(stage.stage) if isinstance(part, specs.ModelSpec)]
 
 
 def _calls(calls: Any) -> str:
@@ -270,6 +287,24 @@ def _memory(roles: Any) -> str:
     ]
     peak = roles.get("peak")
     return ", ".join([*texts, "unknown" if peak is None else f"at most about {size(peak)} on each device"])
+
+
+def _costs(found: Any) -> str:
+    """`fits on H100 (70.1 of 77.6 GiB); 31.2 h, 249.6 GPU hours, $624; drawing actor 72%, training actor 11%`."""
+    needs = "unknown" if found["memory"] is None else size(found["memory"])
+    fits = {True: "fits on", False: "does not fit on", None: "memory unknown on"}[found["fits"]]
+    text = f"{fits} {found['card']} ({needs} of {size(found['has'])})"
+    if "unknown" in found:
+        return f"{text}; time unknown: {found['unknown']}"
+    largest = sorted(found["parts"].items(), key=lambda part: -part[1])[:2]
+    shares = ", ".join(f"{what} {seconds / sum(found['parts'].values()):.0%}" for what, seconds in largest if seconds)
+    return f"{text}; {_time(found)}; {shares}"
+
+
+def _time(paid: Mapping[str, float]) -> str:
+    """`31.2 h, 249.6 GPU hours, $624`."""
+    hours = paid["seconds"] / 3600
+    return f"{hours:,.1f} h, {paid['gpu hours']:,.1f} GPU hours, ${paid['usd']:,.2f}"
 
 
 def _engine(place: Any) -> str:

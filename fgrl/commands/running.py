@@ -22,6 +22,7 @@ from fgrl.commands.shared import (
     RunsFolder,
     SetValues,
     WandbProject,
+    card_of,
     echo,
     emit,
     existing,
@@ -110,7 +111,7 @@ def run(
         progress.enter("loading")
     loaded = load(recipe, context.args, context)
     if dry_run:
-        print_plan(pipeline.plan(loaded, runs, limit=limit), as_json, limit)
+        print_plan(pipeline.plan(loaded, runs, limit=limit), as_json, limit, card_of(context))
         return
     options = pipeline.Options(
         only=[name for text in only or [] for name in text.split(",")],

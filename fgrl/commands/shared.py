@@ -20,6 +20,7 @@ from fgrl.commands import completion
 
 if TYPE_CHECKING:
     from fgrl.experiments.recipe import Recipe
+    from fgrl.experiments.recipe.machines import Card
     from fgrl.runs.run import Run
     from fgrl.runs.source import Source
 sanitizing = lazy.load("fgrl.base.sanitizing")
@@ -101,7 +102,7 @@ def _keep_file(context: typer.Context, file: Path | None) -> Path | None:
 MachineFile = Annotated[
     Path | None,
     typer.Option(
-        "--machines", metavar="FILE", help="Where stages train: devices of a YAML file.", callback=_keep_file,
+        "--machines", metavar="FILE", help="Where stages train, and the card that a plan computes costs for: a YAML file.", callback=_keep_file,
         show_default=False,
     ),
 ]  # fmt: skip
@@ -117,6 +118,12 @@ def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
     for note in recipe.notes:
         echo(f"note: {note}", err=True)
     return recipe
+
+
+def card_of(context: typer.Context) -> Card | None:
+    """Return the card that the file of `--machines` describes."""
+    machines = context.meta.get(MACHINES)
+    return None if machines is None else recipes.read(machines).card
 
 
 def addresses(word: str) -> list[str]:

@@ -5,7 +5,7 @@ They are a facet apart (`Planning`): no kind has its methods, and a component wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -114,8 +114,13 @@ class Planning(Protocol):
         Raises `fgrl.base.errors.NotYet` (from `peek.path`) where that depends on a stage that has not run.
         """
 
+    def work(self, peek: Peek) -> Iterable[Any]:
+        """Return how much a stage computes: `fgrl.experiments.stages.counting.Work`. Raises `NotYet` as `estimate` does, and
+        `counting.Uncounted` or `fgrl.models.shapes.Unknown` with the reason where that is not known.
+        """
 
-Bound = Literal["expects", "makes_at_most", "asks_at_most", "estimate"]
+
+Bound = Literal["expects", "makes_at_most", "asks_at_most", "estimate", "work"]
 
 
 def stated(component: object, bound: Bound, given: Any, otherwise: Any = None) -> Any:

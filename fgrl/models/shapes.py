@@ -1,7 +1,7 @@
 """The size of a model from its `config.json` alone: no torch, no network, no weights.
 
 Architectures like Llama are counted in closed form. For any other one, the headers of the safetensors files in a local
-folder list every tensor and its shape. If neither is possible, the size is `Unknown`, with the reason.
+folder list every tensor and its shape, or `known_sizes.json` has them under "tensors". If neither is possible, the size is `Unknown`, with the reason.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ def architecture(config: Mapping[str, Any], folder: Path | None = None) -> Archi
     if kind in LIKE_LLAMA:
         tensors = _like_llama(kind, config, Architecture({}, **sizes))
     else:
-        tensors = dict(_in_files(folder)) if folder is not None else {}
+        listed = {name: tuple(shape) for name, shape in config.get("tensors", {}).items()}
+        tensors = dict(_in_files(folder)) if folder is not None else listed
         if not tensors:
             raise Unknown(f"no closed form for {kind or 'its architecture'}, and no weights on this machine")
     return Architecture(tensors, **sizes)

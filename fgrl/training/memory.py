@@ -153,15 +153,13 @@ def _of_role(role: Role, model: Loaded, train: TrainSettings | None) -> dict[str
     precisions; DDP copies gradients into buckets. ZeRO-1 shards optimizer states over the devices, ZeRO-2 gradients,
     too, ZeRO-3 and FSDP also the weights.
     """
-    width, own_width = BYTES[model.dtype], 4.0
-    base = model.parameters - model.own
-    four = min(base, model.size.in_layers()) if model.quantized else 0
+    width, own_width = BYTES[model.dtype], 4
     if role.trained and train is not None and train.precision != "32-true":
         if train.deepspeed:
-            width, own_width = 2, 2.0
+            width, own_width = 2, 2
         elif train.precision == "bf16-true":
             width = 2
-    weights = (base - four) * width + four * NF4 + model.own * own_width
+    weights = bytes_of_weights(model, width, own_width)
     if not role.trained or train is None:
         return {"weights": round(weights)}
     trained_width = own_width if model.trainable <= model.own else width
@@ -180,6 +178,13 @@ def _of_role(role: Role, model: Loaded, train: TrainSettings | None) -> dict[str
         name: round(value if on_each else value / train.world)
         for (name, value), on_each in zip(parts.items(), replicated, strict=True)
     }
+
+
+def bytes_of_weights(model: Loaded, width: int | None = None, own_width: int = 4) -> float:
+    """Return the bytes of weights: `width` a number, null as they are loaded; `own_width` of adapters and number heads."""
+    base = model.parameters - model.own
+    four = min(base, model.size.in_layers()) if model.quantized else 0
+    return (base - four) * (width or BYTES[model.dtype]) + four * NF4 + model.own * own_width
 
 
 def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:

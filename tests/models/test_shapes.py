@@ -145,7 +145,12 @@ def test_what_is_known_of_a_packaged_model_before_it_is_converted(smollm2_dir: P
         ("meta-llama/Llama-3.2-3B", 3.21),
         ("meta-llama/Llama-3.2-3B-Instruct", 3.21),
         ("meta-llama/Meta-Llama-3-8B-Instruct", 8.03),
+        ("RLHFlow/LLaMA3-SFT-v2", 8.03),
         ("microsoft/Phi-3-mini-4k-instruct", 3.82),
+        ("codellama/CodeLlama-34b-Instruct-hf", 33.74),
+        ("sentence-transformers/all-MiniLM-L6-v2", 0.02),
+        ("roberta-large", 0.36),
+        ("openai-community/gpt2", 0.12),
         ("mistralai/Mistral-7B-Instruct-v0.2", 7.24),
     ],
 )

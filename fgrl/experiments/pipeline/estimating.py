@@ -10,8 +10,11 @@ from typing import Any
 
 from fgrl import registry
 from fgrl.base.errors import NotYet
+from fgrl.experiments.pipeline import costs
 from fgrl.experiments.pipeline.offline import from_cache_only
 from fgrl.experiments.pipeline.planning import Plan
+from fgrl.experiments.recipe.machines import Card
+from fgrl.experiments.stages import counting
 from fgrl.feedback.llm.cached import Cached
 from fgrl.kinds import Expected, Reader, Stage, stated
 from fgrl.registry.problems import dotted
@@ -53,8 +56,9 @@ class Peek:
         """Nobody listens to a plan."""
 
 
-def estimates(plan: Plan, limit: int | None = None) -> dict[str, dict[str, Any]]:
-    """Return the estimate of each stage that is to run, by its name: see `fgrl.kinds.Planning`.
+def estimates(plan: Plan, limit: int | None = None, card: Card | None = None) -> dict[str, dict[str, Any]]:
+    """Return the estimate of each stage that is to run, by its name: see `fgrl.kinds.Planning`; with a card also the "costs"
+    there (`costs.of`).
 
     `{"after": stage}` stands for what cannot be known before that stage has run.
     """
@@ -70,6 +74,8 @@ def estimates(plan: Plan, limit: int | None = None) -> dict[str, dict[str, Any]]
                 estimate = stated(planned.stage, "estimate", peek, {})
             except NotYet as stage:
                 estimate = {"after": str(stage)}
+            if card is not None and "memory" in estimate:
+                estimate |= {"costs": costs.of(estimate, counting.of_stage(planned.stage, peek), card)}
             if estimate := {**estimate, **criteria(planned.stage, peek), **_notes(planned.stage)}:
                 by_stage[planned.name] = estimate
     return by_stage

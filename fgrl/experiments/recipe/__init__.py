@@ -10,7 +10,7 @@ from fgrl.base import lazy
 if TYPE_CHECKING:
     from fgrl.experiments.recipe.files import Address, expand, meant, recipe_name, rows
     from fgrl.experiments.recipe.loading import Recipe, know_components, load
-    from fgrl.experiments.recipe.machines import placed
+    from fgrl.experiments.recipe.machines import placed, read
     from fgrl.experiments.recipe.paths import keys_below
     from fgrl.experiments.recipe.shipped import by_name, shipped_names, similar
 
@@ -19,7 +19,7 @@ __getattr__, __dir__ = lazy.attributes(
     {
         "files": ["Address", "expand", "meant", "recipe_name", "rows"],
         "loading": ["Recipe", "know_components", "load"],
-        "machines": ["placed"],
+        "machines": ["placed", "read"],
         "paths": ["keys_below"],
         "shipped": ["by_name", "shipped_names", "similar"],
     },

@@ -28,6 +28,39 @@ class Place(Settings):
     """Kind of device."""
 
 
+class Card(Settings):
+    """The GPU of a machine, for `fgrl plan`: what a stage fits into, and the rates by which its time is computed. A machine file that
+    `extends` a100, b200, h100, h200 or l40s has the numbers of that card and changes those that it names.
+    """
+
+    name: str
+    """What the plan calls it."""
+    count: int = Field(1, ge=1, le=100_000)
+    """Cards of the machine: all are paid while one works."""
+    memory: float = Field(gt=0)
+    """GiB."""
+    tflops: float = Field(gt=0)
+    """Dense bfloat16 operations in 10^12 a second, as the data sheet says."""
+    bandwidth: float = Field(gt=0)
+    """Gigabytes a second that it reads from its memory."""
+    usd: float = Field(ge=0)
+    """Price of a card for an hour."""
+    reserved: float = Field(2.0, ge=0)
+    """GiB that CUDA and NCCL take."""
+    passing: float = Field(0.4, gt=0, le=1)
+    """Share of `tflops` that passes without gradients reach."""
+    training: float = Field(0.35, gt=0, le=1)
+    """Share of `tflops` that training reaches."""
+    reading: float = Field(0.5, gt=0, le=1)
+    """Share of `bandwidth` that decoding reaches."""
+    step: float = Field(0.03, ge=0)
+    """Seconds that a step of decoding takes at least with the engine `hf`."""
+    served_step: float = Field(0.008, ge=0)
+    """The same of a server."""
+    disk: float = Field(4.0, gt=0)
+    """Gigabytes a second that checkpoints are written with."""
+
+
 class StagePlace(Place):
     """Devices of a training and of the engines of its stage."""
 
@@ -46,13 +79,20 @@ class Machines(Settings):
     """
     stages: dict[str, StagePlace] = {}
     """For single stages, by name, instead of `train` and `engine`."""
+    card: Card | None = None
+    """The GPU, for `fgrl plan`; `fgrl run` does not read it. null: that of this machine, without times."""
+
+
+def read(file: Path) -> Machines:
+    """Return the settings of a machine file. Raises `Problems`."""
+    return read_settings(Machines, str(file), Shelf(Path(__file__).with_name("cards"), "a kind of card"))
 
 
 def placed(file: Path, recipe: Recipe) -> list[str]:
     """Return the overrides of a recipe that a machine file stands for. Raises `Problems`, and `UsageError` for a stage that
     does not train or draw, and for fields that none of its engines has.
     """
-    machines = read_settings(Machines, str(file), Shelf(Path(__file__).parent))
+    machines = read(file)
     engines = {name: list(_engines(stage)) for name, stage in recipe.stages.items()}
     training = [name for name, stage in recipe.stages.items() if "train" in type(stage).model_fields]
     for name, place in machines.stages.items():

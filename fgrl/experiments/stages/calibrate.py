@@ -19,6 +19,10 @@ from fgrl.types import Stats
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fgrl.experiments.stages.counting import Work
+    from fgrl.training.memory import Role
+
+counting = lazy.load("fgrl.experiments.stages.counting")
 encoding = lazy.load("fgrl.rollouts.encoding")
 memory = lazy.load("fgrl.training.memory")
 scoring = lazy.load("fgrl.measuring.attributing")
@@ -68,8 +72,17 @@ class CalibrateStage(Stage):
         return {("model",): (self.model, "lm")}
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        roles = [memory.Role("sft", self.model), *sizes.scorers("reward_model", self.reward)]
-        return memory.estimate(memory.Workload(roles, passed=memory.PassShape(self.batch_size, self.max_tokens)), peek)
+        shape = memory.PassShape(self.batch_size, self.max_tokens)
+        return memory.estimate(memory.Workload(self._roles(), passed=shape), peek)
+
+    def _roles(self) -> list[Role]:
+        return [memory.Role("sft", self.model), *sizes.scorers("reward_model", self.reward)]
+
+    def work(self, peek: Peek) -> Iterator[Work]:
+        """Yield one pass of both responses of all pairs through each model."""
+        given = counting.texts(self.data, peek, self.max_prompt_tokens, self.max_tokens)
+        for role in self._roles():
+            yield counting.passing(f"pass of {role.name}", role, 2 * given.tokens, peek)
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. the calibration responses as token ids

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,8 +27,13 @@ from fgrl.measuring.reward_numbers import OfRewards
 from fgrl.registry import Key, Unkeyed, build, name_of, register
 from fgrl.types import Product, Ref, Report, Sample
 
+if TYPE_CHECKING:
+    from fgrl.experiments.stages.counting import Work
+    from fgrl.training.memory import Role
 answering = lazy.load("fgrl.measuring.answering")
+counting = lazy.load("fgrl.experiments.stages.counting")
 estimating = lazy.load("fgrl.feedback.llm.estimating")
+memory = lazy.load("fgrl.training.memory")
 overlaps = lazy.load("fgrl.experiments.stages.overlaps")
 policy_records = lazy.load("fgrl.measuring.policy_records")
 rollouts = lazy.load("fgrl.rollouts")
@@ -136,14 +142,35 @@ class EvaluateStage(Stage, HeldOut):
         return {("models", name): (model, "lm") for name, model in self.models.items()}
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        roles = [role for name, reward in self.rewards.items() for role in sizes.scorers(f"reward {name}", reward)]
-        roles += sizes.of_metrics(self.every_metric())
+        roles = self._measuring()
         return (
             sizes.drawing(self.models, self.sampling, self.engine, peek, roles)
             | ({} if self.sampling is None else sizes.conversations(self.environment, self.sampling))
             | self._calls(peek)
             | overlaps.in_plan(self.models, self.prompts, peek)
         )
+
+    def _measuring(self) -> list[Role]:
+        """Return the models of rewards and metrics."""
+        roles = [role for name, reward in self.rewards.items() for role in sizes.scorers(f"reward {name}", reward)]
+        return [*roles, *sizes.of_metrics(self.every_metric())]
+
+    def work(self, peek: Peek) -> Iterator[Work]:
+        """Yield the drawing of every model, what local models are asked about all answers, and one pass of these through each other
+        model that measures them.
+        """
+        if self.sampling is None:  # all answers are given
+            raise counting.Uncounted("its answers are given")
+        texts = counting.texts(self.prompts, peek, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
+        drawn = replace(texts, rows=texts.rows * self.per_prompt)
+        for name, model in self.models.items():
+            yield from counting.drawing(memory.Role(name, model), drawn, self.sampling, self.engine, peek)
+        asking, answers = [*self.rewards.values(), *self.metrics], drawn.rows * len(self.models)
+        for part in asking:
+            yield from counting.answering(part, answers, texts.prompt + texts.response, peek)
+        for role in self._measuring():
+            if not any(counting.is_asked(part, role.spec) for part in asking):
+                yield counting.passing(f"pass of {role.name}", role, drawn.tokens * len(self.models), peek)
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """Return the number of questions, in a plan: exact where all answers are given, else an upper bound."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +23,15 @@ from fgrl.training.evaluations import HOLDOUT, HeldOutUnits, TrainingEvaluation
 from fgrl.training.trainer import OfflineSettings
 
 if TYPE_CHECKING:
+    from fgrl.experiments.stages.counting import Work
     from fgrl.rollouts.rows import RowGroups
     from fgrl.training.evaluations import Evaluations
+    from fgrl.training.memory import Role
     from fgrl.training.offline import OfflineRounds
     from fgrl.training.training_module import TrainingModule
 encoding = lazy.load("fgrl.rollouts.encoding")
 estimating = lazy.load("fgrl.feedback.llm.estimating")
+counting = lazy.load("fgrl.experiments.stages.counting")
 memory = lazy.load("fgrl.training.memory")
 models = lazy.load("fgrl.models")
 offline = lazy.load("fgrl.training.offline")
@@ -111,8 +115,7 @@ class FinetuneStage(TrainingStage):
         return {("model",): (self.model, self.algorithm.head)}
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        head = self.model.head or self.algorithm.head
-        roles = [memory.Role("policy" if head == "lm" else "reward_model", self.model, head, trained=True)]
+        roles = [self._role()]
         roles += [memory.Role(name, spec) for name, spec in self.algorithm.frozen_models(self.model).items()]
         notes = {}
         if self.evaluate is not None and self.evaluate.reads_reference():
@@ -128,6 +131,26 @@ class FinetuneStage(TrainingStage):
             trained=sizes.trained(self.train, self.max_tokens, each, unit_by_unit=self.algorithm.unit_by_unit()), notes=notes,
         )  # fmt: skip
         return memory.estimate(workload, peek) | self._calls(peek) | overlaps.in_training(self, peek)
+
+    def work(self, peek: Peek) -> Iterator[Work]:
+        """Yield one pass of each frozen model of the algorithm, and the training."""
+        train, read = (
+            self.limited("max_steps", peek.limit),
+            counting.texts(self.data, peek, self.max_prompt_tokens, self.max_tokens),
+        )
+        of_unit = min(read.prompt + read.response, self.max_tokens) * (2 if self.algorithm.data == "pairs" else 1)
+        units = read.rows - round(self.holdout * read.rows)
+        steps = min(units * train.epochs // train.batch_size, train.max_steps or math.inf)
+        for name, spec in self.algorithm.frozen_models(self.model).items():
+            yield counting.passing(f"pass of {name}", memory.Role(name, spec), read.rows * of_unit, peek)
+        yield counting.training(
+            self._role(), steps * train.batch_size * of_unit, peek, train, steps // train.checkpoint_every
+        )
+
+    def _role(self) -> Role:
+        """Return the trained model."""
+        head = self.model.head or self.algorithm.head
+        return memory.Role("policy" if head == "lm" else "reward_model", self.model, head, trained=True)
 
     def total_steps(self) -> int | None:
         return self.train.max_steps

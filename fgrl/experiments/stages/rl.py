@@ -43,12 +43,15 @@ from fgrl.training.trainer import OnlineSettings
 from fgrl.types import Sample
 
 if TYPE_CHECKING:
+    from fgrl.experiments.stages.counting import Work
+    from fgrl.training.memory import Role
     from fgrl.training.training_module import TrainingModule
 conversing = lazy.load("fgrl.rollouts.conversing")
 auxiliary_models = lazy.load("fgrl.training.auxiliaries")
 estimating = lazy.load("fgrl.feedback.llm.estimating")
 memory = lazy.load("fgrl.training.memory")
 models = lazy.load("fgrl.models")
+counting = lazy.load("fgrl.experiments.stages.counting")
 gather = lazy.load("fgrl.training.gather")
 kept = lazy.load("fgrl.rollouts.kept")
 online = lazy.load("fgrl.training.online")
@@ -268,7 +271,22 @@ class RLStage(TrainingStage):
         return replace(super().makes_model(), auxiliaries=others)
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        rollout, train, frozen = self.rollout, self.train, self.reads_reference()
+        rollout, train = self.rollout, self.train
+        roles, notes = self._roles()
+        drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world))
+        here = ([drawn] if rollout.engine.elsewhere() is None else []) + self.drawn_in_evaluations()
+        sampled = max(here, key=lambda shape: shape.rows * shape.tokens, default=None)
+        workload = memory.Workload(
+            [*roles, *self.models_of_evaluations()], train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens),
+            copies=rollout.engine.copies_weights(), notes=notes,
+        )  # fmt: skip
+        engine = sizes.of_engine(rollout.engine, self.model, rollout.sampling, rollout.batch_size, train, peek)
+        talks = sizes.conversations(rollout.environment, rollout.sampling)
+        return memory.estimate(workload, peek) | engine | talks | self._calls(peek) | overlaps.in_training(self, peek)
+
+    def _roles(self) -> tuple[list[Role], dict[str, str]]:
+        """Return the models that an iteration takes, and notes on roles that need no weights of their own."""
+        frozen = self.reads_reference()
         roles = [memory.Role("actor", self.model, "lm", trained=True)]
         if self.algorithm.uses_critic():
             roles.append(memory.Role("critic", self.critic or self.model, "scalar", trained=True))
@@ -281,17 +299,27 @@ class RLStage(TrainingStage):
                 notes[f"{name} reference"] = f"{name} without its adapter"
             elif self.auxiliaries()[name].auxiliary.reference:
                 roles.append(memory.Role(f"{name} reference", made.start, made.head))
-        roles += [*sizes.scorers("reward_model", self.reward), *self.models_of_evaluations()]
-        drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world))
-        here = ([drawn] if rollout.engine.elsewhere() is None else []) + self.drawn_in_evaluations()
-        sampled = max(here, key=lambda shape: shape.rows * shape.tokens, default=None)
-        workload = memory.Workload(
-            roles, train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens),
-            copies=rollout.engine.copies_weights(), notes=notes,
-        )  # fmt: skip
-        engine = sizes.of_engine(rollout.engine, self.model, rollout.sampling, rollout.batch_size, train, peek)
-        talks = sizes.conversations(rollout.environment, rollout.sampling)
-        return memory.estimate(workload, peek) | engine | talks | self._calls(peek) | overlaps.in_training(self, peek)
+        roles += sizes.scorers("reward_model", self.reward)
+        return roles, notes
+
+    def work(self, peek: Peek) -> Iterator[Work]:
+        """Yield what all iterations draw, pass through each model and train on; evaluations are left out."""
+        roles, _notes = self._roles()
+        rollout, sampling, (at_once, train) = self.rollout, self.rollout.sampling, self._prompts_at_once(peek.limit)
+        given = counting.texts(self.prompts, peek, sampling.max_prompt_tokens, sampling.max_new_tokens)
+        times = train.iterations or train.epochs * (given.rows // at_once)
+        drawn = replace(given, rows=at_once * rollout.per_prompt)
+        yield from counting.drawing(roles[0], drawn, sampling, rollout.engine, peek, devices=train.world, times=times)
+        yield from counting.answering(
+            self.reward, drawn.rows, given.prompt + given.response, peek, devices=train.world, times=times
+        )
+        reference = [memory.Role("reference", self.model)] if self.reads_reference() and self.model.lora else []
+        for role in [*roles, *reference]:
+            if not counting.is_asked(self.reward, role.spec):
+                yield counting.passing(f"pass of {role.name}", role, times * drawn.tokens, peek, train.world)
+            if role.trained:
+                tokens = times * drawn.tokens * self.algorithm.epochs
+                yield counting.training(role, tokens, peek, train, times // train.checkpoint_every)
 
     def total_steps(self) -> int | None:
         return self.train.iterations

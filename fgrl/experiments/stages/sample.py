@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -17,8 +18,12 @@ from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.registry import Key, register
 from fgrl.types import DrawnResponse, Response, Sample, Samples, messages_of, read_jsonl, write_jsonl
 
+if TYPE_CHECKING:
+    from fgrl.experiments.stages.counting import Work
 conversing = lazy.load("fgrl.rollouts.conversing")
+counting = lazy.load("fgrl.experiments.stages.counting")
 estimating = lazy.load("fgrl.feedback.llm.estimating")
+memory = lazy.load("fgrl.training.memory")
 rollouts = lazy.load("fgrl.rollouts")
 previews = lazy.load("fgrl.experiments.stages.previews")
 
@@ -52,6 +57,12 @@ class SampleStage(Stage):
     def estimate(self, peek: Peek) -> dict[str, Any]:
         drawing = sizes.drawing({"model": self.model}, self.sampling, self.engine, peek)
         return drawing | sizes.conversations(self.environment, self.sampling) | self._calls(peek)
+
+    def work(self, peek: Peek) -> Iterator[Work]:
+        """Yield the drawing of all responses."""
+        given = counting.texts(self.prompts, peek, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
+        drawn = replace(given, rows=given.rows * self.per_prompt)
+        return counting.drawing(memory.Role("model", self.model), drawn, self.sampling, self.engine, peek)
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """Return at most how many questions the environment asks, in a plan."""

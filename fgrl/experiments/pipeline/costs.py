@@ -1,0 +1,53 @@
+"""Whether stages fit on a card, and the seconds, GPU hours and dollars that they take there, computed from an estimate of
+their memory and work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fgrl.experiments.recipe.machines import Card
+from fgrl.experiments.stages.counting import Work
+
+GIB = 2**30
+
+
+def of(estimate: Mapping[str, Any], work: Sequence[Work] | str, card: Card) -> dict[str, Any]:
+    """Return the costs of a stage with this estimate and work: whether it `fits` (None where its memory is not known),
+    `memory` and what the card `has`, in bytes; `seconds`, `gpu hours`, `usd` and the `parts` of the seconds, or the reason why they are
+    `unknown`.
+    """
+    has = (card.memory - card.reserved) * GIB
+    peak, served = estimate["memory"].get("peak"), estimate.get("engine", {}).get("weights", 0)
+    needs = None if peak is None else max(peak, served)
+    fits = {"card": card.name, "fits": None if needs is None else needs <= has, "memory": needs, "has": round(has)}
+    return fits | _time(work, card)
+
+
+def together(estimates: Iterable[Mapping[str, Any]], card: Card) -> dict[str, float]:
+    """Return `seconds`, `gpu hours` and `usd` of all stages whose time is known."""
+    known = [estimate["costs"]["seconds"] for estimate in estimates if "seconds" in estimate.get("costs", {})]
+    return _price(sum(known), card)
+
+
+def _time(work: Sequence[Work] | str, card: Card) -> dict[str, Any]:
+    if isinstance(work, str):
+        return {"unknown": work}
+    parts: dict[str, float] = {}
+    for part in work:
+        parts[part.what] = parts.get(part.what, 0) + _seconds(part, card)
+    ahead = sum(_seconds(part, card) for part in work if part.ahead)
+    return {**_price(max(ahead, sum(parts.values()) - ahead), card), "parts": parts}
+
+
+def _seconds(part: Work, card: Card) -> float:
+    operations = part.passed / card.passing + part.trained / card.training
+    step = max(card.served_step if part.served else card.step, part.read / (card.bandwidth * 1e9 * card.reading))
+    written = part.written / (card.disk * 1e9)
+    return operations / (card.tflops * 1e12 * part.devices) + part.steps * step + written
+
+
+def _price(seconds: float, card: Card) -> dict[str, float]:
+    hours = seconds / 3600 * card.count
+    return {"seconds": seconds, "gpu hours": hours, "usd": hours * card.usd}

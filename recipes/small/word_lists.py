@@ -96,10 +96,10 @@ class WordLists(Reader):
 # -- ideal marks and what is measured ------------------------------------------------------------------------------------
 
 
-def marks(
+def outcome(
     completions: list[str], meant: list[dict[str, list[str]]], **kwargs: Any
 ) -> list[list[tuple[int, int, float]]]:
-    """Return +1 for each right line and -1 for each wrong one."""
+    """Return +1 for each right line and -1 for each wrong one: marks that are never wrong, and in sum what an answer is worth."""
     return [
         [(line.start, line.end, 1.0 if line.is_right else -1.0) for line in judged(own, text)]
         for text, own in zip(completions, meant, strict=True)

@@ -37,7 +37,7 @@ FORMATS = st.sampled_from([CritiqueFormat(), CritiqueFormat(text=None)])
 
 
 def quoted(text: str) -> list[tuple[str, float]]:
-    [spans] = words.marks([text], [MEANT])
+    [spans] = words.outcome([text], [MEANT])
     return [(text[start:end], label) for start, end, label in spans]
 
 
@@ -55,7 +55,7 @@ def test_a_line_that_stands_in_another_one_before_it_has_no_mark() -> None:
 
 @given(TEXTS)
 def test_marks_are_lines_in_order_and_add_up_to_right_ones_less_wrong_ones(text: str) -> None:
-    [spans] = words.marks([text], [MEANT])
+    [spans] = words.outcome([text], [MEANT])
     own = words.judged(MEANT, text)
     assert all(first[1] <= second[0] for first, second in pairwise(spans))
     assert len({line.word for line in own if line.word}) == sum(line.word is not None for line in own)
@@ -76,7 +76,7 @@ def test_a_critique_that_is_written_and_read_again_has_the_same_marks(text: str,
     def places(spans: Any) -> list[tuple[int, int, float]]:
         return sorted((span.start, span.end, span.label) for span in spans)
 
-    assert places(read.spans) == places(annotation.spans) == [tuple(mark) for mark in words.marks([text], [MEANT])[0]]
+    assert places(read.spans) == places(annotation.spans) == [tuple(mark) for mark in words.outcome([text], [MEANT])[0]]
     assert read.critique == (annotation.critique if form.text else None)
 
 
@@ -124,7 +124,7 @@ def test_no_list_is_in_two_parts_and_demonstrations_are_of_other_words(file: Pat
     assert len({str(sample.prompt) for part in parts for sample in part}) == sum(map(len, parts)), "no list twice"
     for sample in parts[0]:
         assert isinstance(sample.reference, str)
-        [spans] = words.marks([sample.reference], [sample.meta["meant"]])
+        [spans] = words.outcome([sample.reference], [sample.meta["meant"]])
         assert [label for _start, _end, label in spans] == [1.0] * 8
         assert ", ".join(sample.meta["meant"]) in str(sample.prompt)
 
@@ -198,7 +198,8 @@ def test_rows_without_a_critic_train(tiny_model_dir: Path, runs: Path) -> None:
     for row in ("ideal", "outcome"):
         stages = made(reduced(row, tiny_model_dir), runs)
         assert set(stages) == {"start", "policy", "evaluate"}
-        assert len(read_log(stages["policy"] / "log.jsonl")) == 2
+        logged = read_log(stages["policy"] / "log.jsonl")
+        assert [log["reward/outcome"] for log in logged] == pytest.approx([log["reward"] for log in logged])
 
 
 def test_rows_differ_from_the_recipe_in_what_they_are_called_after() -> None:
@@ -208,7 +209,7 @@ def test_rows_differ_from_the_recipe_in_what_they_are_called_after() -> None:
     }
     policies = {row: stages["policy"] for row, stages in rows.items()}
     assert {row: (own.reward.placement, own.algorithm.lam) for row, own in policies.items()} == {
-        **dict.fromkeys(("", "spans_only", "shuffled", "ideal"), ("tokens", 0.0)),
+        **dict.fromkeys(("", "spans_only", "shuffled", "ideal"), ("tokens", 0.5)),
         **dict.fromkeys(("critic_last", "outcome"), ("last", 1.0)),
     }
     for stages in (rows[""], rows["critic_last"], rows["spans_only"], rows["shuffled"]):

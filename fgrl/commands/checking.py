@@ -290,7 +290,7 @@ def _memory(roles: Any) -> str:
 
 
 def _costs(found: Any) -> str:
-    """`fits on H100 (70.1 of 77.6 GiB); 31.2 h, 249.6 GPU hours, $624; drawing actor 72%, training actor 11%`."""
+    """`fits on H100 (70.1 GiB of 77.6 GiB); 31.2 h, 249.60 GPU hours, $624.00; drawing actor 72%, training actor 11%`."""
     needs = "unknown" if found["memory"] is None else size(found["memory"])
     fits = {True: "fits on", False: "does not fit on", None: "memory unknown on"}[found["fits"]]
     text = f"{fits} {found['card']} ({needs} of {size(found['has'])})"
@@ -302,9 +302,10 @@ def _costs(found: Any) -> str:
 
 
 def _time(paid: Mapping[str, float]) -> str:
-    """`31.2 h, 249.6 GPU hours, $624`."""
-    hours = paid["seconds"] / 3600
-    return f"{hours:,.1f} h, {paid['gpu hours']:,.1f} GPU hours, ${paid['usd']:,.2f}"
+    """`31.2 h, 249.60 GPU hours, $624.00`."""
+    minutes = paid["seconds"] / 60
+    lasts = f"{minutes / 60:,.1f} h" if minutes >= 60 else f"{minutes:.1f} min"
+    return f"{lasts}, {paid['gpu hours']:,.2f} GPU hours, ${paid['usd']:,.2f}"
 
 
 def _engine(place: Any) -> str:

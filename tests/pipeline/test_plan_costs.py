@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fgrl.cli import app
+from fgrl.commands.checking import estimate_lines
 from fgrl.experiments.pipeline import costs
 from fgrl.experiments.pipeline.estimating import Peek
 from fgrl.experiments.recipe import load, placed, read
@@ -79,6 +80,21 @@ def test_what_fits(estimate: dict[str, Any], fits: bool | None) -> None:
     assert (found["fits"], found["unknown"]) == (fits, "nobody knows")
     assert "seconds" not in found
     assert costs.together([{"costs": found}, {}], CARD) == {"seconds": 0, "gpu hours": 0, "usd": 0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (90, "1.5 min, 0.05 GPU hours, $0.20"),
+        (3600, "1.0 h, 2.00 GPU hours, $8.00"),
+        (9e6, "2,500.0 h, 5,000.00 GPU hours, $20,000.00"),
+    ],
+)
+def test_times_for_people(seconds: float, text: str) -> None:
+    paid = {"seconds": seconds, "gpu hours": seconds / 1800, "usd": seconds / 450}
+    costs_here = {"card": "H100", "fits": True, "memory": 2**30, "has": 2**31, "parts": {"drawing": 3, "training": 1}}
+    line = "costs: fits on H100 (1.0 GiB of 2.0 GiB); " + text + "; drawing 75%, training 25%"
+    assert estimate_lines({"costs": costs_here | paid}) == [line]
 
 
 # -- from settings to work -------------------------------------------------------------------------------------------------

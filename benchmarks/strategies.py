@@ -1,6 +1,7 @@
 """Training under each strategy, in one process and in two, cut into micro-batches in several ways, against one process.
 
     python benchmarks/strategies.py [--strategies ddp deepspeed_stage_2 ...] [--algorithms dpo ...] [--processes 2] [--pieces 3]
+                                    [--tokens 24]
 
 Two optimizer steps, of 8 and of 3 units (the last micro-batches of the second one are empty), in float32, on CPUs, with a
 tiny random model. Compared with strategy `auto` and one micro-batch for each step, where d is the norm of a difference:
@@ -11,6 +12,8 @@ tiny random model. Compared with strategy `auto` and one micro-batch for each st
     logged          largest relative difference of a logged loss, of the second step, too, which follows from the first
     step            d(weights after both steps) / |their change|
     clipped step    the same where `clip_norm` shortens the gradient, with an Adam whose steps are proportional to it
+
+With --tokens, rows are read without padding, and a micro-batch has at most so many tokens, whatever --pieces says.
 
 Prints a Markdown table with the largest of each. Exit code 1 when a difference is above its bound.
 """
@@ -43,6 +46,7 @@ def main() -> int:
     parser.add_argument("--algorithms", nargs="+", choices=OFFLINE + ONLINE, default=OFFLINE + ONLINE)
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--pieces", nargs="+", type=int, default=PIECES)
+    parser.add_argument("--tokens", type=int, help="micro_batch_tokens of all trainings but the one compared with")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -51,12 +55,12 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="strategies-") as made:
         folder = Path(made)
-        launch([case for name in options.algorithms for case in cases(name, "auto", 1, [1])], 1, folder)
+        launch([case for name in options.algorithms for case in cases(name, "auto", 1, [1], None)], 1, folder)
         rows = {}
         for processes in options.processes:
             tried = [
                 case for strategy in options.strategies for name in options.algorithms
-                if name in OFFLINE or strategy not in SHARDED for case in cases(name, strategy, processes, options.pieces)
+                if name in OFFLINE or strategy not in SHARDED for case in cases(name, strategy, processes, options.pieces, options.tokens)
             ]  # fmt: skip
             launch(tried, processes, folder)
             for row, mine in groupby(tried, lambda case: (case["strategy"], case["processes"], case["algorithm"])):
@@ -71,11 +75,12 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def cases(algorithm: str, strategy: str, processes: int, pieces: Any) -> Iterator[dict[str, Any]]:
+def cases(algorithm: str, strategy: str, processes: int, pieces: Any, tokens: int | None) -> Iterator[dict[str, Any]]:
     for count in pieces:
         for clipped in (False, True):
             yield {
-                "algorithm": algorithm, "strategy": strategy, "processes": processes, "pieces": count, "clipped": clipped
+                "algorithm": algorithm, "strategy": strategy, "processes": processes, "pieces": count, "tokens": tokens,
+                "clipped": clipped,
             }  # fmt: skip
 
 
@@ -196,6 +201,7 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
     settings: dict[str, Any] = {
         "lr": 1e-2, "batch_size": 8, "micro_batch_size": -(-8 // (case["pieces"] * case["processes"])), "warmup": 0.0,
         "strategy": case["strategy"], "devices": case["processes"], "accelerator": "cpu", "clip_norm": None,
+        "micro_batch_tokens": case["tokens"],
     }  # fmt: skip
     if case["clipped"]:
         settings |= {"clip_norm": 0.05, "eps": 1.0}
@@ -283,7 +289,7 @@ def compared(mine: list[dict[str, Any]], folder: Path) -> dict[str, float]:
 
     worst = dict.fromkeys(BOUNDS, 0.0)
     for case in mine:
-        alone = case | {"strategy": "auto", "processes": 1, "pieces": 1}
+        alone = case | {"strategy": "auto", "processes": 1, "pieces": 1, "tokens": None}
         one, many = (torch.load(folder / f"{name_of(which)}.pt") for which in (alone, case))
         step = far(one["after"], many["after"]) / far(one["after"], one["before"])
         if case["clipped"]:

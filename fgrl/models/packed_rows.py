@@ -9,8 +9,6 @@ layers do, so `LanguageModel.pack_rows` compares packed rows with padded ones be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import heapify, heapreplace
 from typing import Any
 
 import torch
@@ -81,25 +79,3 @@ def probe(config: Any, limit: int | None, device: torch.device) -> Tokens:
     ids = torch.arange(2 * length, device=device).reshape(2, length) * 7 % config.vocab_size
     mask = torch.arange(length, device=device) < torch.tensor([[length], [6]], device=device)
     return Tokens(ids[:, :1], mask[:, :1], ids[:, 1:], mask[:, 1:], torch.zeros_like(mask[:, 1:]))
-
-
-def dealt(lengths: Sequence[int], parts: int) -> list[list[int]]:
-    """Return the indices of `lengths` in `parts` lists with about equal sums, that with the largest sum first."""
-    made: list[list[int]] = [[] for _ in range(parts)]
-    sums = [(0, part) for part in range(parts)]
-    heapify(sums)
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        total, part = sums[0]
-        made[part].append(index)
-        heapreplace(sums, (total + lengths[index], part))
-    return sorted(made, key=lambda part: -sum(lengths[index] for index in part))
-
-
-def fewest(lengths: Sequence[int], most: int, world: int = 1) -> int:
-    """Return the number of passes that each of `world` processes makes, so that none of them reads more than `most` tokens,
-    or than the longest row alone.
-    """
-    count = max(1, -(-sum(lengths) // (most * world)))
-    while sum(lengths[index] for index in dealt(lengths, count * world)[0]) > max(most, *lengths):
-        count += 1
-    return count

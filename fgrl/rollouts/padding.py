@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from fgrl.base import lazy
+from fgrl.rollouts import token_budget
 from fgrl.rollouts.text import Ids, ids_of
 from fgrl.types import DrawnResponse, Tokens
 
@@ -99,21 +100,33 @@ FROZEN_MICRO_BATCH_SIZE = 16
 
 
 def micro_batches(
-    tokens: Tokens, micro_batch_size: int, device: Any = None, *, shared: bool = True, columns: Sequence[Tensor] = ()
+    tokens: Tokens,
+    micro_batch_size: int,
+    device: Any = None,
+    *,
+    shared: bool = True,
+    packed: int | None = None,
+    columns: Sequence[Tensor] = (),
 ) -> Iterator[tuple[Any, ...]]:
     """Yield indices [b] of rows of `tokens`, and these rows, trimmed and on `device`, until all rows have come once.
     These rows of each of the `columns` [B,T] follow, trimmed alike.
 
     Rows of one micro-batch have similar lengths or, where the models that read them read `shared` prompts once, a
-    prompt in common (`models.arrange`).
+    prompt in common (`models.arrange`). packed: the models read rows without padding, and a micro-batch has at most so many
+    tokens instead of `micro_batch_size` rows.
     """
     prompts = [tuple(row) for row in tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1).tolist()]
     lengths, responses = tokens.prompt_mask.sum(1).tolist(), tokens.mask.sum(1).tolist()
-    sizes = [min(micro_batch_size, len(prompts) - start) for start in range(0, len(prompts), micro_batch_size)]
-    chosen = models.arrange(prompts, lengths, responses, sizes, shared=shared)
-    order = torch.tensor(chosen, dtype=torch.long, device=tokens.mask.device)
-    for start in range(0, len(order), micro_batch_size):
-        rows = order[start : start + micro_batch_size]
+    if packed is None:
+        starts = range(0, len(prompts), micro_batch_size)
+        sizes = [min(micro_batch_size, len(prompts) - start) for start in starts]
+        chosen = models.arrange(prompts, lengths, responses, sizes, shared=shared)
+        cuts = [chosen[start : start + micro_batch_size] for start in starts]
+    else:
+        whole = [prompt + response for prompt, response in zip(lengths, responses, strict=True)]
+        cuts = token_budget.dealt(whole, token_budget.fewest(whole, packed))
+    for indices in cuts:
+        rows = torch.tensor(indices, dtype=torch.long, device=tokens.mask.device)
         part = trim(select(tokens, rows))
         part = part if device is None else part.to(device)
         cut = [column[rows.to(column.device), : part.mask.shape[1]].to(part.mask.device) for column in columns]
@@ -127,6 +140,7 @@ def in_micro_batches(
     device: Any = None,
     *,
     shared: bool = True,
+    packed: int | None = None,
     columns: Sequence[Tensor] = (),
 ) -> dict[str, Tensor]:
     """Run `compute` over `micro_batches`, and put the [b,t] results back in order.
@@ -135,7 +149,7 @@ def in_micro_batches(
     Results are zero-padded to [B,T] and returned on the device of `tokens`.
     """
     whole: dict[str, Tensor] = {}
-    for rows, *part in micro_batches(tokens, micro_batch_size, device, shared=shared, columns=columns):
+    for rows, *part in micro_batches(tokens, micro_batch_size, device, shared=shared, packed=packed, columns=columns):
         for name, result in compute(*part).items():
             if name not in whole:
                 whole[name] = torch.zeros(tokens.mask.shape, dtype=result.dtype, device=tokens.mask.device)

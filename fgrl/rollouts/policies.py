@@ -199,8 +199,9 @@ class Policy:
             shared = model.shares_prompts(gradient=False)
             columns = [] if only is None else [only]
             scored = in_micro_batches(
-                tokens, compute, self._lent.micro_batch_size, model.device, shared=shared, columns=columns
-            )
+                tokens, compute, self._lent.micro_batch_size, model.device, shared=shared, packed=model.packed_tokens,
+                columns=columns,
+            )  # fmt: skip
         self._count(tokens, began)
         return models.Scores(**scored)
 
@@ -218,7 +219,10 @@ class Policy:
         """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for your own passes, until all
         rows have come once. Rows are on the model's device, and trimmed to the longest of them.
         """
-        return micro_batches(tokens, self._lent.micro_batch_size, self._model.device, shared=False, columns=columns)
+        return micro_batches(
+            tokens, self._lent.micro_batch_size, self._model.device, shared=False, packed=self._model.packed_tokens,
+            columns=columns,
+        )  # fmt: skip
 
     def input_gradient(
         self, tokens: Tokens, outcome: Callable[[Scores], Tensor], *, entropy: bool = False, only: Tensor | None = None

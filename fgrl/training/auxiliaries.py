@@ -75,7 +75,7 @@ def _read(
     with torch.no_grad(), models.evaluating(model):
         return rollouts.in_micro_batches(
             rollout, lambda part: {f"{name}_values": model.values(part, adapter=adapter)}, micro_batch_size,
-            model.device, shared=model.shares_prompts(gradient=False),
+            model.device, shared=model.shares_prompts(gradient=False), packed=model.packed_tokens,
         )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ class OfflineRounds(Rounds):
         self.units = self._encoded(units)
         size = settings.units_at_once(algorithm.unit_by_unit())
         self.micro_batches = micro_batches_per_step(settings.batch_size, size, settings.world)
+        self.packed = settings.tokens_at_once(algorithm.unit_by_unit())
         self._begun = False
         self.steps = order(len(units), settings.batch_size, settings.epochs, run.seed)[: settings.max_steps]
         self.count, self.total_steps = -(-len(self.steps) // settings.checkpoint_every), len(self.steps)
@@ -79,10 +80,12 @@ class OfflineRounds(Rounds):
                 self.algorithm.begin(self.model, units, self.run, process.rank, process.world)
         self.model.train()
         every = self.settings.checkpoint_every
-        return StepLoader(
+        loader = StepLoader(
             self.units, self.steps[number * every : (number + 1) * every], micro_batches=self.micro_batches,
-            rank=process.rank, world=process.world, shared=self.model.shares_prompts(gradient=True),
+            rank=process.rank, world=process.world, shared=self.model.shares_prompts(gradient=True), packed=self.packed,
         )  # fmt: skip
+        self.micro_batches = loader.micro_batches
+        return loader
 
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
         self.run.log(metrics, step=number)

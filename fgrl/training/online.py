@@ -58,6 +58,9 @@ class OnlineRounds(Rounds):
         self.correction, self.ahead, self.environment = correction, ahead, environment
         self.draws = Draws(drawer, run.dir, run.rank, lambda turns: talking(turns, environment, model.actor))
         self.token_rewards, self.auxiliary = token_rewards, auxiliary or {}
+        for frozen in (reference, *(each.reference for each in self.auxiliary.values())):
+            if frozen is not None and settings.micro_batch_tokens is not None:
+                frozen.pack_rows(settings.micro_batch_tokens)
         self.prompts_per_iteration = rollout_batch_size // per_prompt
         if self.prompts_per_iteration > len(prompts):
             raise DataError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")
@@ -168,11 +171,13 @@ class OnlineRounds(Rounds):
         self.steps = order(len(units), self.settings.batch_size, self.algorithm.epochs, seed, even=True)
         self._training_since = time.perf_counter()
         console.phase("training")
-        return StepLoader(
+        loader = StepLoader(
             units, self.steps, micro_batches=self.micro_batches, rank=process.rank, world=process.world,
             temperature=self.sampling.temperature, shared=self.model.actor.shares_prompts(gradient=True),
-            planned_rows=self.planned_rows,
+            planned_rows=self.planned_rows, packed=self.settings.micro_batch_tokens,
         )  # fmt: skip
+        self.micro_batches = loader.micro_batches
+        return loader
 
     def _draw(
         self, number: int, again: int, drawer: Drawer, process: Process, lent_policy: Any, spent: dict[str, float]

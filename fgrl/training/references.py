@@ -78,6 +78,8 @@ class ReferencedAlgorithm(OfflineAlgorithm):
                 for parameter in frozen.parameters():  # no buffers, as a strategy does that converts the policy
                     parameter.data = parameter.data.to(dtype)
             self._frozen, self._dtype, frozen.sharded = frozen, dtype, policy.sharded
+        if self._frozen.packed_tokens is None:
+            self._frozen.pack_rows(policy.packed_tokens)
         return self._frozen
 
     def reference_logp(self, policy: Any, batch: Tokens) -> Tensor:

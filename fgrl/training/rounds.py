@@ -50,7 +50,7 @@ class Rounds(ABC):
     total_steps: int
     """Optimizer steps of all rounds."""
     micro_batches: int
-    """Micro-batches of an optimizer step on each device."""
+    """Micro-batches of an optimizer step on each device; `start` sets those of its round."""
 
     @abstractmethod
     def start(self, number: int, process: Process) -> Iterable[Batch]:

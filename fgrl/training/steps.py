@@ -1,7 +1,7 @@
 """Optimizer steps cut into micro-batches in such a way that the cut does not change the loss.
 
-An optimizer step takes `batch_size` units. It is split into (micro-batches per device x ranks) micro-batches of nearly
-equal size, and each of them knows the totals of the step.
+An optimizer step takes `batch_size` units. It is split into (micro-batches per device x ranks) micro-batches with nearly
+equal numbers of units or, where rows are read without padding, of tokens. Each of them knows the totals of the step.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 
 from fgrl import models
 from fgrl.base import seeds
+from fgrl.rollouts import token_budget
 from fgrl.training.units import Units
 from fgrl.types import Batch
 
@@ -60,14 +61,18 @@ class StepLoader:
 
     def __init__(
         self, units: Units, steps: Sequence[Step], *, micro_batches: int, rank: int = 0, world: int = 1,
-        temperature: float = 1.0, shared: bool = True, planned_rows: float | None = None,
+        temperature: float = 1.0, shared: bool = True, planned_rows: float | None = None, packed: int | None = None,
     ) -> None:  # fmt: skip
-        """`shared`: the model reads a prompt once when several rows of a micro-batch have it in common. `planned_rows`:
+        """`packed`: a micro-batch has at most so many tokens, and there are as many `micro_batches` as the largest step
+        needs for that, instead of the given number. `shared`: the model reads a prompt once when several rows of a micro-batch have it in common. `planned_rows`:
         the rows of a step of which none is missing or left out; None: those that it has.
         """
         self.units, self.steps, self.micro_batches = units, steps, micro_batches
         self.rank, self.world, self.temperature, self.shared = rank, world, temperature, shared
-        self.planned_rows = planned_rows
+        self.planned_rows, self.packed = planned_rows, packed
+        if packed is not None:
+            lengths = ([units.shape(unit).length for unit in step.units] for step in steps)
+            self.micro_batches = max((token_budget.fewest(each, packed, world) for each in lengths), default=1)
 
     def __len__(self) -> int:
         return len(self.steps) * self.micro_batches
@@ -75,27 +80,32 @@ class StepLoader:
     def __iter__(self) -> Iterator[Batch]:
         parts = self.micro_batches * self.world
         for step in self.steps:
-            units, tokens, rows = self._arranged(step.units, parts)
-            for chosen in split(units, parts)[self.rank :: self.world]:
+            cuts, tokens, rows = self._arranged(step.units, parts)
+            last = next(cut for cut in reversed(cuts) if cut)
+            for chosen in cuts[self.rank :: self.world]:
                 # every rank runs all micro-batches of a step; one without a unit repeats a unit, with a scale of 0
-                batch = self.units.batch(chosen or units[-1:])
+                batch = self.units.batch(chosen or last[-1:])
                 batch.total_tokens, batch.total_rows, batch.planned_rows = tokens, rows, self.planned_rows
                 batch.scale = float(parts) if chosen else 0.0
                 batch.temperature = self.temperature
                 yield batch
 
-    def _arranged(self, units: Sequence[int], parts: int) -> tuple[list[int], float, float]:
-        """Return the units in the cheapest order (which of them share a micro-batch changes nothing else), and the
-        step's totals of response tokens and of rows.
+    def _arranged(self, units: Sequence[int], parts: int) -> tuple[list[list[int]], float, float]:
+        """Return the units of each of the `parts` micro-batches in the cheapest order (which of them share one changes
+        nothing else), and the step's totals of response tokens and of rows.
         """
         shapes = [self.units.shape(unit) for unit in units]
-        chosen = models.arrange(
-            [shape.prompt for shape in shapes], [len(shape.prompt) for shape in shapes],
-            [shape.longest_response for shape in shapes], [len(part) for part in split(units, parts)],
-            each=shapes[0].rows, shared=self.shared,
-        )  # fmt: skip
+        if self.packed is None:
+            chosen = models.arrange(
+                [shape.prompt for shape in shapes], [len(shape.prompt) for shape in shapes],
+                [shape.longest_response for shape in shapes], [len(part) for part in split(units, parts)],
+                each=shapes[0].rows, shared=self.shared,
+            )  # fmt: skip
+            cuts: Sequence[Sequence[int]] = split(chosen, parts)
+        else:
+            cuts = token_budget.dealt([shape.length for shape in shapes], parts)
         return (
-            [units[i] for i in chosen],
+            [[units[i] for i in cut] for cut in cuts],
             float(sum(shape.tokens for shape in shapes)),
             float(sum(shape.rows for shape in shapes)),
         )

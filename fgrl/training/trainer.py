@@ -50,7 +50,13 @@ class TrainSettings(Settings):
     micro_batch_size: Annotated[int, Unkeyed] = Field(8, ge=1, le=1_000_000)
     """The most rows (pairs, for preference data) that go through the model at once on one device. Changes memory and
     speed, never the loss. In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this
-    is, unless `strategy` is fsdp or DeepSpeed.
+    and `micro_batch_tokens` are, unless `strategy` is fsdp or DeepSpeed.
+    """
+    micro_batch_tokens: Annotated[int | None, Unkeyed] = Field(None, ge=1, le=100_000_000)
+    """Read rows one behind another, without padding, and fill micro-batches with at most this many tokens (or one longer
+    row, or pair) instead of `micro_batch_size` rows. Pays off where lengths differ; not where the responses to one long
+    prompt share a micro-batch, which reads the prompt once only with padding. Changes memory and speed, never the loss.
+    A model that cannot keep such rows apart is refused, and so are DeepSpeed's strategies.
     """
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.95], min_length=2, max_length=2)
     """Adam's decay rates."""
@@ -108,6 +114,15 @@ class TrainSettings(Settings):
         return nodes
 
     @model_validator(mode="after")
+    def _steps_of_any_length(self) -> TrainSettings:
+        if self.micro_batch_tokens is not None and self.deepspeed:
+            raise ValueError(
+                f"micro_batch_tokens with strategy {self.strategy}: DeepSpeed needs the same number of micro-batches in every step; "
+                "set micro_batch_size instead, or use ddp or fsdp"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _zero_1_in_float32(self) -> TrainSettings:
         if self.strategy == "deepspeed_stage_1" and self.precision != "32-true":
             raise ValueError(
@@ -132,6 +147,10 @@ class TrainSettings(Settings):
         """
         # where gradients are reduced after each micro-batch, more of them would cost time
         return 1 if unit_by_unit and not self.sharded and not self.deepspeed else self.micro_batch_size
+
+    def tokens_at_once(self, unit_by_unit: bool) -> int | None:
+        """Return `micro_batch_tokens`; None where it does not count, because the loss reads `unit_by_unit`."""
+        return None if unit_by_unit and not self.sharded else self.micro_batch_tokens
 
     @property
     def sharded(self) -> bool:

@@ -43,6 +43,7 @@ class TrainingModule(LightningModule):
         for part in self.model.modules():
             if isinstance(part, models.LanguageModel):
                 part.sharded = self.settings.sharded
+                part.pack_rows(self.settings.micro_batch_tokens)
         trained = {value.dtype for value in self.model.parameters() if value.requires_grad}
         if trained != {torch.float32} and not self.settings.deepspeed:
             raise DataError(  # where the recipe names the type, the stage has refused it
@@ -115,7 +116,9 @@ class TrainingModule(LightningModule):
             return []
         self.seed_round()
         self._done = 0
-        return self.rounds.start(self.round, self._process())
+        batches = self.rounds.start(self.round, self._process())
+        self.trainer.accumulate_grad_batches = self.rounds.micro_batches
+        return batches
 
     def when(self, taken: int = 0) -> str:
         """Return `iteration 3, step 12`, both from 0: where the training is, for messages. taken: steps that are

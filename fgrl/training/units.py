@@ -23,6 +23,8 @@ class Shape(NamedTuple):
 
     prompt: tuple[int, ...]
     """Token ids of its first row's prompt."""
+    length: int
+    """Tokens of all its rows, prompts and responses."""
     longest_response: int
     tokens: int
     """Response tokens of all its rows that the loss counts."""
@@ -63,7 +65,8 @@ class EncodedUnits(Units):
     def shape(self, unit: int) -> Shape:
         rows = self.units[unit]
         lengths = [len(row["response"]) for row in rows]
-        return Shape(tuple(rows[0]["prompt"]), max(lengths), sum(lengths), len(rows))
+        whole = sum(len(row["prompt"]) for row in rows) + sum(lengths)
+        return Shape(tuple(rows[0]["prompt"]), whole, max(lengths), sum(lengths), len(rows))
 
     def batch(self, units: Sequence[int]) -> Batch:
         return collate([row for unit in units for row in self.units[unit]], self.pad_id, self.eos_ids, self.columns)
@@ -116,7 +119,8 @@ class RolloutUnits(Units):
         return len(self._lengths)
 
     def shape(self, unit: int) -> Shape:
-        return Shape(self._prompts[unit], self._lengths[unit], self._counted[unit], 1)
+        prompt, response = self._prompts[unit], self._lengths[unit]
+        return Shape(prompt, len(prompt) + response, response, self._counted[unit], 1)
 
     def batch(self, units: Sequence[int]) -> Batch:
         rows = torch.tensor(units, dtype=torch.long)

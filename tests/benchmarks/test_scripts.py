@@ -21,6 +21,7 @@ SMALLEST = {
     "gpu": "--device cpu --shapes tiny --rows 2 --new 4 --train-rows 2 --completions 16 --repeats 1",
     "grpo_vs_trl": "--base MODEL --steps 1 --completions 4 --per-prompt 2 --micro 2 --new 2",
     "logprob_memory": "--model MODEL --rows 1 --length 8 --prompt 2 --only train",
+    "packing": "--model MODEL --dtype float32 --shapes rtt --shrink 64 --rows 8 --micro 2 --tokens 40 --rounds 1",
     "plans_without_network": "--only recipes/span_chains.yaml",
     "ppo_phases": "--base MODEL --responses 2 --new-tokens 2 --repeats 1",
     "quickstart_curve": "--runs RUNS --figure FOLDER",

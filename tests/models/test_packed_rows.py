@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given
-from hypothesis import strategies as st
 from model_helpers import LORA, stir, tiny, tokens
 from test_shared_prompts_families import GPT, LLAMA, MIXED, PLAIN
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from fgrl.base.errors import DataError
-from fgrl.models import packed_rows
 
 BUDGET = 10_000
 PACKED: dict[str, dict[str, Any]] = {
@@ -162,26 +159,3 @@ def test_a_pair_alone_shares_its_beginning_and_more_pairs_are_packed(
     for pairs in (1, 2):
         model.score(tokens([begin, begin] * pairs, [[3, 4, 5, 2], [6, 2]] * pairs), pairs=True)
     assert seen == [8 + 4 + 2, 2 * (8 + 4 + 8 + 2)]
-
-
-lengths = st.lists(st.integers(1, 60), min_size=1, max_size=40)
-
-
-@given(lengths, st.integers(1, 12))
-def test_what_is_dealt_out_is_all_there_is_the_fullest_part_first(lengths: list[int], parts: int) -> None:
-    dealt = packed_rows.dealt(lengths, parts)
-    sums = [sum(lengths[index] for index in part) for part in dealt]
-    assert len(dealt) == parts
-    assert sorted(index for part in dealt for index in part) == list(range(len(lengths)))
-    assert sums == sorted(sums, reverse=True)
-    assert sums[0] - sums[-1] <= max(lengths)
-
-
-@given(lengths, st.integers(1, 100), st.integers(1, 3))
-def test_no_pass_is_longer_than_allowed_but_for_a_row_alone(lengths: list[int], most: int, world: int) -> None:
-    count = packed_rows.fewest(lengths, most, world)
-    assert count * world * max(most, *lengths) >= sum(lengths)
-    assert all(
-        sum(lengths[index] for index in part) <= max(most, *lengths)
-        for part in packed_rows.dealt(lengths, count * world)
-    )

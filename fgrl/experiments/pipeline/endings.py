@@ -61,7 +61,7 @@ def ending(error: BaseException, runs: Path) -> Ending:
         return Ending(disk.exit_code, f"{disk.explanation()} ({free:.0f} MiB free in {runs})")
     message = f"{type(error).__name__}: {error}"
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, without importing it
-        message = "out of memory: lower train.micro_batch_size or sampling.batch_size and run the same command"
+        message = "out of memory: lower train.micro_batch_size (or micro_batch_tokens) or sampling.batch_size, and run the same command"
     return Ending(FAILED, message, bug=True)
 
 

@@ -36,6 +36,9 @@ def trained(train: TrainSettings, tokens: int, each: int = 1, *, unit_by_unit: b
     """Return a micro-batch of training, of units of `each` rows with at most `tokens` tokens; `unit_by_unit` as in
     `OfflineAlgorithm.unit_by_unit`.
     """
+    budget = train.tokens_at_once(unit_by_unit)
+    if budget is not None:
+        return PassShape(1, max(budget, each * tokens))
     units = min(train.units_at_once(unit_by_unit), -(-train.batch_size // train.world))
     return PassShape(units * each, tokens)
 

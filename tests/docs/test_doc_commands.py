@@ -160,7 +160,7 @@ def loaded(address: str, extra: tuple[str, ...]) -> None:
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that looks like the checkout, without its `runs/`."""
-    for name in ("recipes", "prompts", "sweeps", "tasks", "examples", "fgrl", "docs"):
+    for name in ("recipes", "prompts", "sweeps", "tasks", "examples", "fgrl", "docs", "machines"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path

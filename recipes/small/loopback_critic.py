@@ -9,12 +9,13 @@ request always gets the same answer.
 
 What the critic thinks of a text (a summary, an answer):
 - good: phrases that the request supports: names in the code that is summarized, words of the passages that a question is about
-- neutral: function words, Python's keywords, words of instructions, words of which the request supports a part, and general words
-  (file, list, create) that it does not support
+- neutral: function words, Python's keywords, words of instructions, words of the question itself, words of which the request supports a part,
+  and general words (file, list, create) that it does not support
 - poor: other phrases that it does not support, words that are repeated, everything after the first sentence, a text that is too short
 
 Everything follows from the request and the text, which is all that the model that learns these critiques gets to see. The best text is
-not an empty one: a supported word earns something, and a text of fewer than `min_words` words is poor as a whole. Of a program it thinks what its tests report: see `of_program`.
+not an empty one: a supported word earns something, and a text of fewer than `min_words` words, those of the question not counted, is poor as a
+whole. Of a program it thinks what its tests report: see `of_program`.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ used using variable whole
 """
 GENERAL_WORDS = frozenset(_GENERAL.split())
 """Words that describe much code and many things; a text may use them where the request does not."""
+QUESTION = "Question:"
+"""What follows it in a request is asked, and is no material."""
 _WORD = re.compile(r"[^\W_]+(?:[_'.-]*[^\W_]+)*")
 _SENTENCE_END = re.compile(r"[.!?](?=\s+\S)|\n+(?=\s*\S)")
 
@@ -126,8 +129,10 @@ class Word:
 def of_text(request: str, text: str, min_words: int) -> Critique:
     """The critique of a summary or an answer. Its text always has the same form, which a small model learns soon. The quotes are
     exact, and each one's first occurrence in the text is the one that is meant."""
-    words = _labelled(text, vocabulary(request))
-    if len(words) < min_words:
+    before, _, after = request.rpartition(QUESTION)
+    material, asked = (before, vocabulary(after)) if before else (request, frozenset())
+    words = _labelled(text, vocabulary(material), asked)
+    if sum(not set(parts(text[word.start : word.end])) <= asked for word in words) < min_words:
         whole = [text.strip()] if text.strip() else []
         return Critique("Right: nothing. Wrong: it is too short.", {"good_spans": [], "poor_spans": whole})
     good = _phrases(text, words, "good")
@@ -140,7 +145,7 @@ def of_text(request: str, text: str, min_words: int) -> Critique:
     )
 
 
-def _labelled(text: str, request: frozenset[str]) -> list[Word]:
+def _labelled(text: str, material: frozenset[str], asked: frozenset[str]) -> list[Word]:
     first_end = _SENTENCE_END.search(text.strip())
     offset = len(text) - len(text.lstrip())
     until = len(text) if first_end is None else offset + first_end.start()
@@ -149,8 +154,8 @@ def _labelled(text: str, request: frozenset[str]) -> list[Word]:
     for match in _WORD.finditer(text):
         own = set(parts(match[0]))
         is_content = match[0].lower() not in FUNCTION_WORDS
-        is_material = is_content and own and not own <= _NEUTRAL_STEMS
-        known = sum(_known(part, request) for part in own)
+        is_material = is_content and own and not own <= _NEUTRAL_STEMS | asked
+        known = sum(_known(part, material) for part in own)
         label: Any = "neutral"
         if match.start() > until:
             label = "superfluous"

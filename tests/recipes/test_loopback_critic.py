@@ -62,6 +62,27 @@ def test_what_it_thinks_of_a_summary(text: str, good: list[str], poor: list[str]
     assert of(text) == {"good_spans": good, "poor_spans": poor}
 
 
+QUESTION = """Search results:
+[1] cathedral: the principal church of a bishop
+[2] church: a place for public worship
+
+Question: What is "cathedral", in ten words or fewer?"""
+
+
+@pytest.mark.parametrize(
+    ("text", "good", "poor"),
+    [
+        ("A cathedral is the principal church of a bishop.", ["principal church", "bishop"], []),
+        ("In ten words or fewer, a cathedral is a nice church of a bishop.", ["church of a bishop"], ["nice"]),
+        ("Cathedral, in ten words or fewer.", [], ["Cathedral, in ten words or fewer."]),
+        ("A cathedral is: ten words or fewer cathedral.", [], ["A cathedral is: ten words or fewer cathedral."]),
+    ],
+)
+def test_words_of_the_question_earn_nothing(text: str, good: list[str], poor: list[str]) -> None:
+    """A policy that repeats the question learned that from a critic which called its words supported."""
+    assert critic.of_text(QUESTION, text, 4).quotes == {"good_spans": good, "poor_spans": poor}
+
+
 def test_the_critique_names_the_phrases_that_it_quotes() -> None:
     critique = critic.of_text(REQUEST, "Return the banana of the popen, banana.", 4)
     assert critique.text == "Right: popen. Wrong: banana (unsupported), popen, banana (repeated)."

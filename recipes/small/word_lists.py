@@ -120,7 +120,9 @@ def quality(completions: list[str], meant: list[dict[str, list[str]]], **kwargs:
 
 @register("word_critic")
 class WordCritic(ResponseAnnotator):
-    """Says of each wrong line what would be right or that it does not belong, and marks right lines as good and wrong ones as poor."""
+    """Goes through the lines in order: says of each that it is right, what would be right, or that it does not belong. Marks right
+    lines as good and wrong ones as poor.
+    """
 
     says: str = "{word} is not {said} but {right}."
     """What it says of a line that answers a word wrong."""
@@ -141,15 +143,16 @@ class WordCritic(ResponseAnnotator):
     def annotation(self, meant: Mapping[str, Sequence[str]], text: str) -> Annotation:
         """Return what it says of an answer, and its marks."""
         lines = judged(meant, text)
-        said = [self.of_line(meant, text, line) for line in lines if not line.is_right]
         return Annotation(
             by=self.annotator_name,
-            critique=" ".join(said) or "All of it is right.",
+            critique=" ".join(self.of_line(meant, text, line) for line in lines),
             spans=[Span(start=line.start, end=line.end, label=1.0 if line.is_right else -1.0) for line in lines],
         )
 
     def of_line(self, meant: Mapping[str, Sequence[str]], text: str, line: Judged) -> str:
-        """Return what it says of a wrong line."""
+        """Return what it says of a line."""
+        if line.is_right:
+            return f"{line.word} is right."
         if line.word is None:
             return f"{text[line.start : line.end].split()[0].removesuffix(':')} does not belong."
         return self.says.format(word=line.word, said=line.said, right=meant[line.word][0])
@@ -159,7 +162,7 @@ class WordCritic(ResponseAnnotator):
 class ShuffledCritic(CriticReward):
     """A critic each of whose marks lies where another mark of the same response belongs: the control of what places tell.
 
-    Totals stay what they are where a mark is worth the same on each place (`spread: even` or `last`).
+    Totals stay what they are where marks do not overlap and each is worth the same on any place (`spread: even` or `last`).
     """
 
     def critiques(self, cases: Sequence[tuple[Sample, Response]]) -> list[Asked[Critique] | None]:

@@ -80,10 +80,12 @@ def test_a_critique_that_is_written_and_read_again_has_the_same_marks(text: str,
     assert read.critique == (annotation.critique if form.text else None)
 
 
-def test_a_critique_says_what_would_be_right_and_what_does_not_belong() -> None:
-    said = "primrose is not food but plant. owl does not belong. sofa does not belong. rose does not belong."
+def test_a_critique_says_of_each_line_that_it_is_right_what_would_be_right_or_that_it_does_not_belong() -> None:
+    said = (
+        "rose is right. primrose is not food but plant. ant is right. owl does not belong. sofa does not belong. "
+        "rose does not belong. owl is right."
+    )
     assert words.WordCritic().annotation(MEANT, ANSWER).critique == said
-    assert words.WordCritic().annotation(MEANT, "owl: animal").critique == "All of it is right."
     other = words.WordCritic(says="no {said} for {word}: {right}").annotation(MEANT, "owl: food\nant: food")
     assert other.critique == "no food for owl: animal no food for ant: animal"
 

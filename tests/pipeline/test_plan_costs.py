@@ -135,6 +135,8 @@ def test_operations_of_training(changed: dict[str, Any], operations: int, peek: 
     role = Role("policy", QWEN.model_copy(update=changed), trained=True)
     work = counting.training(role, 10, peek, train, saved=3)
     assert (work.devices, work.trained) == (8, 10 * operations * counting.PADDED)
+    packed = counting.training(role, 10, peek, train.model_copy(update={"micro_batch_tokens": 8192}), saved=3)
+    assert packed.trained == 10 * operations
     assert work.written == 3 * 15 * (N if "lora" not in changed else 36 * (2560 + 4096))
 
 

@@ -28,8 +28,8 @@ from fgrl.types import Ref
 local = lazy.load("fgrl.components.clients.local")
 
 PADDED = 1.5
-"""Tokens that a device computes or waits for in training, for each token of its texts: rows are as long as the longest of
-their micro-batch, and devices wait for the slowest.
+"""Tokens that a device computes or waits for in training, for each token of its texts, without `train.micro_batch_tokens`: rows
+are as long as the longest of their micro-batch, and devices wait for the slowest.
 """
 CHECKPOINT = 15
 """Bytes of a checkpoint for each trained parameter."""
@@ -160,9 +160,8 @@ def training(role: Role, tokens: float, peek: Peek, train: TrainSettings, saved:
     model = loaded(role, peek)
     each = (6 if model.trainable == model.parameters else 4) + 2 * role.spec.gradient_checkpointing
     written = saved * CHECKPOINT * model.trainable
-    return Work(
-        f"training {role.name}", train.world, trained=each * _multiplied(model) * tokens * PADDED, written=written
-    )
+    tokens *= 1 if train.micro_batch_tokens else PADDED
+    return Work(f"training {role.name}", train.world, trained=each * _multiplied(model) * tokens, written=written)
 
 
 def drawing(

@@ -72,6 +72,7 @@ NOT_HERE = {
     ("docs/how-to/use-a-policy.md", "fgrl chat"): POLICY_TEST,
     ("docs/text2grad-lists.md", "fgrl compare"): TRAINS,
     ("docs/text2grad-lists.md", "fgrl run"): TRAINS,
+    ("docs/text2grad-lists.md", "fgrl curves"): "it reads runs of hours: parsed",
     ("docs/papers/span_feedback.md", "fgrl run"): TRAINS,
     ("docs/papers/span_feedback.md", "fgrl annotate export"): "it needs the annotations of people: parsed",
     ("docs/papers/span_feedback.md", "fgrl elo"): "it shows trainings of minutes: parsed, and its recipe validated",

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from fgrl.experiments import pipeline, recipe
 from fgrl.experiments.pipeline import costs
-from fgrl.kinds.specs import ModelSpec
-from fgrl.registry import Problems, walk
+from fgrl.registry import Problems
 
 ROOT = Path(__file__).resolve().parents[1]
 ANNOTATED = ("vars.annotations=recipes/small/span_annotations.jsonl", "stages.chains.data.limit=277")
@@ -40,10 +39,8 @@ def table() -> str:
 def _row(name: str, machine: str) -> tuple[str, ...]:
     file, _, row = name.partition("::")
     address = Path(f"{ROOT / 'recipes' / file}.yaml{'::' * bool(row)}{row}")
-    machines, given = (
-        ROOT / "machines" / f"{machine}.yaml",
-        [each.replace("recipes/", f"{ROOT}/recipes/") for each in RECIPES[file]],
-    )
+    machines = ROOT / "machines" / f"{machine}.yaml"
+    given = [each.replace("recipes/", f"{ROOT}/recipes/") for each in RECIPES[file]]
     start = (f"`{name}`", f"`{machine}`")
     try:
         loaded = recipe.load(address, [*recipe.placed(machines, recipe.load(address, given)), *given])
@@ -55,17 +52,12 @@ def _row(name: str, machine: str) -> tuple[str, ...]:
         found = pipeline.estimates(pipeline.plan(loaded, Path(runs)), None, card)
     of_stages = {stage: estimate["costs"] for stage, estimate in found.items() if "costs" in estimate}
     timed = {stage: each for stage, each in of_stages.items() if "seconds" in each}
-    loading = [
-        stage
-        for stage, settings in loaded.stages.items()
-        if any(isinstance(part, ModelSpec) for _path, part in walk(settings))
-    ]
     paid = costs.together(found.values(), card)
     parts = [(seconds, f"{stage}: {what}") for stage, each in timed.items() for what, seconds in each["parts"].items()]
     most = f"{max(parts)[1]}, {max(parts)[0] / paid['seconds']:.0%}" if parts else ""
     return (
         *start, f"{paid['seconds'] / 3600:,.1f}", f"{paid['gpu hours']:,.0f}", f"{paid['usd']:,.0f}", most,
-        ", ".join(_too_large(of_stages)), ", ".join(stage for stage in loading if stage not in timed),
+        ", ".join(_too_large(of_stages)), ", ".join(costs.uncounted(loaded.stages, found)),
     )  # fmt: skip
 
 

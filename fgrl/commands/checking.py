@@ -33,10 +33,8 @@ from fgrl.pages.report.text_tables import columns
 
 if TYPE_CHECKING:
     from fgrl.experiments.pipeline import Plan
-    from fgrl.experiments.pipeline.planning import Planned
     from fgrl.experiments.recipe import Recipe
     from fgrl.experiments.recipe.machines import Card
-    from fgrl.kinds.specs import ModelSpec
 costs = lazy.load("fgrl.experiments.pipeline.costs")
 machine = lazy.load("fgrl.experiments.pipeline.machine")
 preconditions = lazy.load("fgrl.experiments.pipeline.preconditions")
@@ -174,8 +172,7 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None, card: Card |
     if sum("calls" in estimate for estimate in estimates.values()) > 1:
         echo(f"  {calls_together(estimates.values())}")
     if card is not None:
-        loading = [stage.name for stage in plan.stages if not stage.cached and _model_specs(stage)]
-        unknown = [name for name in loading if "seconds" not in estimates.get(name, {}).get("costs", {})]
+        unknown = costs.uncounted(open_stages, estimates)
         paid = costs.together(estimates.values(), card)
         echo(
             f"  together on {card.count} x {card.name}: {_time(paid)}{', without ' * bool(unknown)}{', '.join(unknown)}"
@@ -226,13 +223,11 @@ def calls_together(estimates: Iterable[Mapping[str, Any]]) -> str:
 
 def unknown_models(plan: Plan) -> list[str]:
     """Return the hub ids of models of stages that are to run, whose sizes cannot be found on this machine."""
-    parts = [spec for stage in plan.stages if not stage.cached for spec in _model_specs(stage)]
-    names = dict.fromkeys(spec.base for spec in parts if isinstance(spec.base, str))
+    parts = [value for stage in plan.stages if not stage.cached for _path, value in registry.walk(stage.stage)]
+    names = dict.fromkeys(
+        spec.base for spec in parts if isinstance(spec, specs.ModelSpec) and isinstance(spec.base, str)
+    )
     return [name for name in names if not Path(name).is_dir() and not shapes.is_here(name)]
-
-
-def _model_specs(stage: Planned) -> list[ModelSpec]:
-    return [part for _path, part in registry.walk(stage.stage) if isinstance(part, specs.ModelSpec)]
 
 
 def _calls(calls: Any) -> str:

@@ -9,6 +9,9 @@ from typing import Any
 
 from fgrl.experiments.recipe.machines import Card
 from fgrl.experiments.stages.counting import Work
+from fgrl.kinds import Stage
+from fgrl.kinds.specs import ModelSpec
+from fgrl.registry import walk
 
 GIB = 2**30
 
@@ -29,6 +32,14 @@ def together(estimates: Iterable[Mapping[str, Any]], card: Card) -> dict[str, fl
     """Return `seconds`, `gpu hours` and `usd` of all stages whose time is known."""
     known = [estimate["costs"]["seconds"] for estimate in estimates if "seconds" in estimate.get("costs", {})]
     return _price(sum(known), card)
+
+
+def uncounted(stages: Mapping[str, Stage], estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the stages that load a model and whose time is not known."""
+    loading = [
+        name for name, stage in stages.items() if any(isinstance(part, ModelSpec) for _path, part in walk(stage))
+    ]
+    return [name for name in loading if "seconds" not in estimates.get(name, {}).get("costs", {})]
 
 
 def _time(work: Sequence[Work] | str, card: Card) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+import script_files
 
 from fgrl import registry
 
@@ -14,12 +14,7 @@ TOOL = Path(__file__).resolve().parents[1] / "tools" / "reference.py"
 
 @pytest.fixture(scope="module")
 def reference():
-    spec = importlib.util.spec_from_file_location("reference_tool", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_files.loaded(TOOL)
 
 
 def test_the_committed_pages_are_current(reference) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import script_files
 from fake_runs import fake_run, write_json, write_lines
 from filelock import FileLock
 from pipeline_helpers import ROOT
@@ -58,12 +58,7 @@ def test_a_folder_without_runs_is_a_mistake(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("longest_silence", ROOT / "tools" / "longest_silence.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_files.loaded(ROOT / "tools" / "longest_silence.py")
 
 
 def test_silence_belongs_to_the_stage_that_was_named_last(tool: Any) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
+
+import script_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("recipe_costs", ROOT / "tools" / "recipe_costs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_files.loaded(ROOT / "tools" / "recipe_costs.py")
 
 
 def test_the_table_is_that_of_the_plans() -> None:

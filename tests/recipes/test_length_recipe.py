@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+import script_files
 
 import fgrl
 from fgrl.experiments import recipe as recipes
@@ -25,12 +25,7 @@ SHORT = {
 
 @pytest.fixture(scope="module")
 def words() -> Any:
-    spec = importlib.util.spec_from_file_location("length_words", FILE.with_name("length_words.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_files.loaded(FILE.with_name("length_words.py"))
 
 
 def test_the_critic_is_never_wrong(words: Any) -> None:

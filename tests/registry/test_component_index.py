@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import script_files
 from patience import HUNG
 from scratch_registry import scratch
 
@@ -27,11 +27,7 @@ print(json.dumps(sorted(name for name in sys.modules if name.startswith("fgrl.co
 
 
 def test_the_index_is_current() -> None:
-    spec = importlib.util.spec_from_file_location("component_index", ROOT / "tools" / "component_index.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = script_files.loaded(ROOT / "tools" / "component_index.py")
     assert INDEX.read_text(encoding="utf-8") == tool.index(), (
         "run `python tools/component_index.py` and commit the index"
     )

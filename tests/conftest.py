@@ -79,6 +79,17 @@ def _all_components() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def _a_recipe_of_another_test_has_imported_nothing() -> Iterator[None]:
+    """The next recipe would forget such a file inside a scratch registry, which brings its names back for good."""
+    yield
+    from fgrl.experiments.recipe import loading
+    from fgrl.registry.outside import forget_file
+
+    while loading._by_recipes:
+        forget_file(loading._by_recipes.pop())
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     """Results do not depend on the number of threads, and tests beside each other do not fight over cores."""

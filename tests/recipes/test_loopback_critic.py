@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import script_files
 from scratch_registry import scratch
 from tiny_recipe import a_run
 
@@ -18,12 +19,11 @@ from fgrl.feedback.critic import shown
 from fgrl.feedback.templates import read_prompt
 from fgrl.registry import Problems, build
 from fgrl.registry.names import _components
-from fgrl.registry.outside import import_file
 from fgrl.types import Message, Request, Response, Sample
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = ROOT / "prompts" / "critique_by_request.txt"
-critic = import_file(ROOT / "recipes" / "small" / "loopback_critic.py")
+critic = script_files.imported(ROOT / "recipes" / "small" / "loopback_critic.py")
 
 
 @pytest.fixture(autouse=True)

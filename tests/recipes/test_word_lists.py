@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import script_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,13 +18,12 @@ from fgrl.experiments.pipeline.log import read_log
 from fgrl.experiments.recipe import Recipe, load
 from fgrl.feedback.critiques import CritiqueFormat, read_critique, write_critique
 from fgrl.feedback.quoting import QuoteSearch
-from fgrl.registry.outside import import_file
 from fgrl.types import Report
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "recipes" / "small"
 FILE = SMALL / "text2grad_kinds.yaml"
-words = import_file(SMALL / "word_lists.py")
+words = script_files.imported(SMALL / "word_lists.py")
 
 MEANT = {"rose": ["plant"], "primrose": ["plant"], "owl": ["animal", "bird"], "ant": ["animal"]}
 ANSWER = "rose: plant\nprimrose: food \n\nAnt:animal\nowl is an animal\nsofa: object\nrose: food\n owl: Bird"

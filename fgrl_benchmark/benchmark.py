@@ -315,13 +315,16 @@ def validate(every: Sequence[Point], plan: Mapping[str, Any]) -> None:
 
 
 def untuned(plan: Mapping[str, Any], every: Sequence[Point]) -> list[str]:
-    """Return the methods that should run with tuned settings, and for which no tuning has run."""
+    """Return the methods that should run with tuned settings, and for which no tuning has run, on a task of theirs where each has its own."""
     if not plan.get("tuned"):
         return []
-    known, methods = tuned(phase=tuning(plan)), methods_of(plan)
-    return [
-        name for name in dict.fromkeys(point.method for point in every) if methods[name].get("as", name) not in known
-    ]
+    methods = methods_of(plan)
+    known = {task: tuned(task if plan.get("of_task") else "", tuning(plan)) for task in {point.task for point in every}}
+    return list(
+        dict.fromkeys(
+            point.method for point in every if methods[point.method].get("as", point.method) not in known[point.task]
+        )
+    )
 
 
 def wanted(point: Point, options: argparse.Namespace) -> bool:

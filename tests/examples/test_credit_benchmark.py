@@ -399,7 +399,7 @@ def test_what_a_training_on_pairs_does_to_the_chosen_answers(
 
 def test_a_method_that_was_not_tuned_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark = importlib.import_module("fgrl_benchmark.benchmark")
-    monkeypatch.setattr(benchmark, "tuned", lambda **_: {"oracle": {}})
+    monkeypatch.setattr(benchmark, "tuned", lambda *_: {"oracle": {}})
     points = [benchmark.Point(method, "code", seed, {}) for seed in (0, 1) for method in ("oracle", "wrong", "vine")]
     assert benchmark.untuned({"tuned": True}, points) == ["vine"], "wrong has the settings of the oracle"
     assert benchmark.untuned({}, points) == []

@@ -186,7 +186,10 @@ def test_the_test_has_the_rates_that_were_best_on_the_same_game(
     for method in ("even", "random"):
         assert (found[method, "lookup"], found[method, "doors"]) == ({"vars.lr": 1e-4}, {"vars.lr": 1e-3})
     assert found["even", "halves"] == found["grpo", "doors"] == {}
-    assert benchmark.untuned(benchmark.read("plan.yaml")["turns_test"], points) == ["grpo"]
+    plan = benchmark.read("plan.yaml")["turns_test"]
+    elsewhere = [each for each in points if each.task != "halves"]
+    assert benchmark.untuned(plan, elsewhere) == ["grpo"]
+    assert set(benchmark.untuned(plan, points)) == {"even", "random", "grpo"}, "settings of another task do not count"
 
 
 @pytest.mark.parametrize("table", ["headline", "methods", "outcome", "tuned"])

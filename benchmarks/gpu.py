@@ -6,7 +6,8 @@ Prints a line of JSON after each case, and appends it to `--output`. The models 
 of rank 16 on all linear layers over a bfloat16 base (float32 on a CPU), and a tokenizer made here, so that nothing is downloaded. No token
 ends an answer.
 
-1. `draw`: tokens per second of the `hf` engine at 1, 32 and 256 rows
+1. `draw`: tokens per second of the engines `hf` and `paged` at 1, 32 and 256 rows; with `paged` also the largest difference of a
+   log-probability from the model's own, whether it had flash kernels, and the memory that was held before and after
 2. `train`: seconds of a training step on answers that are there (log-probabilities, backward pass, AdamW), its share of the card's peak
    (MFU), peak memory
 3. `grpo`: seconds of a whole GRPO step, and of trl's where it is installed
@@ -97,7 +98,14 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], 
     """The cases in order of importance. A model is made when the first of its cases runs."""
     for shape in options.shapes:
         for rows in options.rows:
-            yield "draw", shape, lambda shape=shape, rows=rows: draw(made(shape, options.device), rows, options)
+            for engine in ("hf", "paged"):
+                yield (
+                    "draw",
+                    shape,
+                    lambda shape=shape, rows=rows, engine=engine: draw(
+                        made(shape, options.device), engine, rows, options
+                    ),
+                )
     for shape in options.shapes:
         yield "train", shape, lambda shape=shape: train(made(shape, options.device), options)
     for shape in options.shapes:
@@ -192,16 +200,47 @@ def tokenizer() -> Any:
 # -- cases -------------------------------------------------------------------------------------------------------------
 
 
-def draw(model: Any, rows: int, options: argparse.Namespace) -> dict[str, Any]:
+def draw(model: Any, engine: str, rows: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Drawing with an engine; the first draw, in which `paged` tries the model, does not count."""
     from fgrl.components.engines.hf import HF
+    from fgrl.components.engines.paged import Paged
     from fgrl.kinds.specs import Sampling
-    from fgrl.rollouts import encode_prompt, sample
+    from fgrl.rollouts import encode_prompt, pad, sample
 
     prompt = encode_prompt(model.tokenizer, PROMPT)
-    sampling = Sampling(max_new_tokens=options.new, min_new_tokens=options.new, batch_size=rows)
-    with HF().open(model) as drawer, torch.no_grad(), autocast(options.device):
-        took = seconds(lambda: sample(model, drawer, [prompt] * rows, sampling, seed=0), options)
-    return {"rows": rows, "new_tokens": options.new, "tokens_per_second": round(rows * options.new / took, 1)}
+    sampling = Sampling(max_new_tokens=options.new, batch_size=rows)
+    drawn: list[Any] = []
+    with {"hf": HF, "paged": Paged}[engine]().open(model) as drawer, torch.no_grad(), autocast(options.device):
+        before = held(options.device)
+        took = seconds(lambda: drawn.append(sample(model, drawer, [prompt] * rows, sampling, seed=0)), options)
+        found = {
+            "engine": engine,
+            "rows": rows,
+            "new_tokens": options.new,
+            "tokens_per_second": round(rows * options.new / took, 1),
+        }
+        if drawn[-1][0].token_logp is None:
+            return found
+        few = drawn[-1][:16]
+        own = model.score(pad([prompt] * len(few), few, model.pad_id, model.eos_ids).to(model.device)).logp
+        given = torch.tensor([each.token_logp for each in few], device=own.device)
+        return found | {
+            "flash": flash(options.device), "logp_difference": round(float((given - own).abs().max()), 7),
+            "logp_difference_mean": round(float((given - own).abs().mean()), 7), "held_gib": [before, held(options.device)],
+        }  # fmt: skip
+
+
+def held(device: str) -> float | None:
+    """GiB of tensors on a GPU."""
+    return round(torch.cuda.memory_allocated() / 2**30, 3) if device == "cuda" else None
+
+
+def flash(device: str) -> bool:
+    """Whether transformers finds flash kernels for continuous batching."""
+    from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
+
+    kernels = (is_flash_attn_3_available, is_flash_attn_2_available)
+    return device == "cuda" and any(available(kernels_fallback_ok=True) for available in kernels)
 
 
 def train(model: Any, options: argparse.Namespace) -> dict[str, Any]:

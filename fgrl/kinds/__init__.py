@@ -42,7 +42,17 @@ from fgrl.kinds.online_algorithm import OnlineAlgorithm
 from fgrl.kinds.auxiliary import Auxiliary, AuxiliarySettings, TrainsModels, auxiliaries
 from fgrl.kinds.scoring import check_scorer
 from fgrl.kinds.metric import Metric
-from fgrl.kinds.engine import Correction, Drawer, Drawing, DrawRequest, Early, Elsewhere, Engine, default_engine
+from fgrl.kinds.engine import (
+    CorrectedEngine,
+    Correction,
+    Drawer,
+    Drawing,
+    DrawRequest,
+    Early,
+    Elsewhere,
+    Engine,
+    default_engine,
+)
 from fgrl.kinds.environment import Environment, Episode, Stepped
 from fgrl.kinds.transfer import Parcel, Serving, Transfer
 from fgrl.kinds.stage import Accelerator, Inspectable, MadeModel, Stage

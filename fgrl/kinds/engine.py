@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pydantic import Field
+
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import Component, build, kind
 from fgrl.types import DrawnResponse, Prompt, Sample
@@ -196,6 +198,10 @@ class Engine(Component, ABC):
         """
         return 0
 
+    def refuses(self, sampling: Sampling) -> str | None:
+        """Return why this engine cannot draw in this way; None: it can."""
+        return None
+
     def elsewhere(self) -> Elsewhere | None:
         """Return where this engine computes; None: in the process that draws, on its device."""
         return None
@@ -206,9 +212,26 @@ class Engine(Component, ABC):
         """
         return batch_size
 
-    def copies_weights(self) -> bool:
-        """Return True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts."""
+    def copies_weights(self) -> bool | Literal["rounded"]:
+        """Return True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts; "rounded" if
+        that is so only where the training multiplies in another type than that of the weights.
+        """
         return False
+
+
+class CorrectedEngine(Engine):
+    """An engine that does not compute as the training does, which corrects for the difference."""
+
+    correct: Literal["none", "truncate", "mask"] = "truncate"
+    """How a training corrects for the difference between the engine's probabilities and its own. `truncate`: the advantage of a
+    token is multiplied by the ratio of the two, at most `bound`. `mask`: by the ratio where it is between 1 / `bound` and `bound`,
+    by 0 elsewhere. `none`: not at all.
+    """
+    bound: float = Field(2.0, gt=1, le=1000)
+    """Bound of that ratio."""
+
+    def correction(self) -> Correction:
+        return Correction(self.correct, self.bound)
 
 
 def default_engine() -> Engine:

@@ -33,7 +33,7 @@ def attention(
 ) -> tuple[Tensor, None]:
     """Return transformers' fused attention; with bounds of rows among the options, causal attention inside each row."""
     bounds = options.get("cu_seq_lens_q")
-    if bounds is None:
+    if bounds is None or options.get("cache") is not None:  # transformers' own pages, with a mask
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     window, dropout = options.get("sliding_window"), options.get("dropout", 0.0)
     more: dict[str, Any] = {"scale": options.get("scaling"), "enable_gqa": query.shape[1] != key.shape[1]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fgrl.base.errors import NotYet
 from fgrl.kinds import Peek
@@ -58,8 +58,8 @@ class Workload:
     """A micro-batch of training."""
     passed: PassShape | None = None
     """A micro-batch of a pass without gradients."""
-    copies: bool = False
-    """The engine keeps a second copy of the weights while it samples."""
+    copies: bool | Literal["rounded"] = False
+    """The engine keeps a second copy of the weights while it samples; rounded: only where passes are in another type."""
     notes: dict[str, str] = field(default_factory=dict)
     """Roles that need no separate weights."""
 
@@ -196,10 +196,10 @@ def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:
         caches = [keys_and_values(model, workload.sampled, _number_bytes(model, workload.train)) for model in drawing]
         if caches:
             temporary["kv_cache"] = max(caches)
-        if workload.copies and drawing:
-            temporary["decoding_copy"] = max(
-                model.size.in_layers() * _number_bytes(model, workload.train) for model in drawing
-            )
+        widths = [(model, _number_bytes(model, workload.train)) for model in drawing]
+        copied = [(m, width) for m, width in widths if workload.copies is True or width != BYTES[m.dtype]]
+        if workload.copies and copied:
+            temporary["decoding_copy"] = max(model.size.in_layers() * width for model, width in copied)
     kept = 0
     if workload.trained is not None:
         for name, model in known.items():

@@ -63,5 +63,5 @@ def test_what_the_time_does_not_reach_is_not_run(tmp_path: Path) -> None:
         [sys.executable, str(SCRIPTS / "gpu.py"), *words], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     written = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
-    assert [line["case"] for line in written][:3] == ["draw", "train", "grpo"]
+    assert [line["case"] for line in written][:4] == ["draw", "draw", "train", "grpo"]
     assert {line["status"] for line in written} == {"not run"}

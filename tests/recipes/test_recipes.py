@@ -157,7 +157,7 @@ WITHOUT_PAPER = {
 }  # fmt: skip
 """Small recipes that show a feature, and no paper's row. That they and their rows load is checked with the inherited rows."""
 
-WITH_VLLM = ("vllm", "vllm_uncorrected", "vllm_ahead")
+OTHER_ENGINES = ("paged", "vllm", "vllm_uncorrected", "vllm_ahead")
 """Rows that differ in the engine alone (tests/recipe/test_machine_engines.py), and are of no paper."""
 
 JUDGED = ("alpaca_eval", "arena_hard", "mt_bench")
@@ -224,7 +224,7 @@ def test_every_row_of_the_paper_has_a_small_sibling_and_no_row_is_written_that_n
         for name, path in FILES.items()
         if name not in WITHOUT_PAPER
         for row in yaml.safe_load(path.read_text(encoding="utf-8")).get("rows", {})
-        if row not in WITH_VLLM
+        if row not in OTHER_ENGINES
     }
     assert written <= set(FOUND)
 

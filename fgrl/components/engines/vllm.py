@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from fgrl.base import lazy, native
 from fgrl.base.errors import Unavailable, UsageError
 from fgrl.base.visible import quantity
-from fgrl.kinds import Correction, Drawer, Elsewhere, Engine, Serving, Transfer
+from fgrl.kinds import CorrectedEngine, Drawer, Elsewhere, Serving, Transfer
 from fgrl.registry import ByDevice, Unkeyed, build, name_of, register
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ CPU_CACHE = 1
 
 
 @register("vllm")
-class VLLM(Engine):
+class VLLM(CorrectedEngine):
     """Samples with vLLM 0.32.0, which `fgrl doctor` explains how to install. It starts servers and ends them with the stage, or
     uses servers that run already.
 
@@ -46,13 +46,6 @@ class VLLM(Engine):
     """Type in which the servers hold the weights and compute. `auto`: bfloat16 where the device multiplies it natively, else
     float32; written in a recipe it follows the recipe's `dtype`, left out it follows the machine alone.
     """
-    correct: Literal["none", "truncate", "mask"] = "truncate"
-    """How a training corrects for the difference between the servers' probabilities and its own. `truncate`: the advantage of a
-    token is multiplied by the ratio of the two, at most `bound`. `mask`: by the ratio where it is between 1 / `bound` and `bound`,
-    by 0 elsewhere. `none`: not at all.
-    """
-    bound: float = Field(2.0, gt=1, le=1000)
-    """Bound of that ratio."""
     ahead: Literal[0, 1] = 0
     """1: the responses of the next iteration are drawn while this one is trained on, from weights that are one iteration old."""
     transfer: Annotated[Transfer | None, Unkeyed] = None
@@ -134,9 +127,6 @@ class VLLM(Engine):
             )
         first = visible - wanted if shared else trained
         return list(range(first, first + wanted))
-
-    def correction(self) -> Correction:
-        return Correction(self.correct, self.bound)
 
     def draws_ahead(self) -> Literal[0, 1]:
         return self.ahead

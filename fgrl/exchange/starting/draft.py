@@ -134,7 +134,7 @@ def draft(request: Request) -> Draft:
         reader["columns"] = {**found.columns, "reference": found.reference}
     text = filled(
         kind, data=request.data.name, assumptions=said, model=model, reward=reward, by_token=by_token, stub=bool(stub),
-        teacher=bool(teacher), repeated=repeated, rows=lambda **more: flow(reader | more),
+        teacher=bool(teacher), repeated=repeated, gpu=gpu, rows=lambda **more: flow(reader | more),
         tools=[_named(tool, folder) for tool in request.tools], trained_rows=len(rows) + bad - size["held_out"], short=answers is None or answers.most <= 8,
         reference=found.reference, **size,
     )  # fmt: skip

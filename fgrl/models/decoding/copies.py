@@ -46,6 +46,24 @@ def decoding_weights(model: Any, seed: int) -> Iterator[int]:
             del layer.forward
 
 
+@contextmanager
+def in_type_of(net: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Inside, the floating-point parameters of a network are copies of this type, rounded to the nearest; those that have it
+    stay. Afterwards the network has its own again, which nothing has touched.
+    """
+    own = [weight for weight in net.parameters() if weight.is_floating_point() and weight.dtype != dtype]
+    copied = {weight: nn.Parameter(weight.detach().to(dtype), requires_grad=False) for weight in own}
+    places = [(each._parameters, name) for each in net.modules() for name, w in each._parameters.items() if w in copied]
+    kept = [parameters[name] for parameters, name in places]
+    try:
+        for parameters, name in places:
+            parameters[name] = copied[parameters[name]]
+        yield
+    finally:
+        for (parameters, name), weight in zip(places, kept, strict=True):
+            parameters[name] = weight
+
+
 def _multiply(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     return linear(x.to(weight.dtype), weight, bias)
 

@@ -31,7 +31,9 @@ def test_a_training_that_is_killed_while_it_scores_goes_on_with_what_it_drew(
 
     asked: list[DrawRequest] = []
     ask = paged.Pages.ask
-    monkeypatch.setattr(paged.Pages, "ask", lambda self, request: asked.append(request) or ask(self, request))
+    monkeypatch.setattr(
+        paged.Pages, "ask", lambda self, number, request: asked.append(request) or ask(self, number, request)
+    )
     score, scored = OnlineRounds._scored, []
 
     def killed_at_the_second(self: Any, rollout: Any) -> Any:

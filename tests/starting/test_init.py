@@ -470,6 +470,18 @@ def test_a_system_prompt_and_a_model_beside_the_recipe(
     assert Path(stage.model.base) == tiny_model_dir
 
 
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_recipe_for_a_gpu_names_the_engine_that_is_for_one(gpu: bool, tmp_path: Path, tiny_model_dir: Path) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", [SHAPES["grpo"](i) for i in range(ROWS)])
+    recipe = tmp_path / "recipe.yaml"
+    made = draft(Request("grpo", data, str(tiny_model_dir), recipe, gpu=gpu, max_new_tokens=24))
+    for file, text in made.files.items():
+        file.write_text(text)
+    recipe.write_text(made.text.replace("# engine: paged", "engine: paged"))
+    stage: Any = load(recipe).stages["policy"]
+    assert registry.name_of(stage.rollout.engine)[1] == ("paged" if gpu else "hf")
+
+
 @pytest.mark.parametrize("system", ["Answer in ${vars.language}.", "${", "a \\${b} c ${d"])
 def test_a_system_prompt_is_taken_as_it_is(system: str, tmp_path: Path, tiny_model_dir: Path) -> None:
     made = drafted(tmp_path, "sft", tiny_model_dir, [SHAPES["sft"](i) for i in range(ROWS)], system=system)

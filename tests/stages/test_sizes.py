@@ -222,6 +222,15 @@ def test_the_fold_is_a_second_copy(tiny: Path) -> None:
     assert {**before, "peak": 0} == {**after, "peak": 0}
 
 
+@pytest.mark.parametrize(("precision", "width"), [("32-true", None), ("bf16-mixed", 2)])
+def test_rounded_weights_are_a_second_copy(precision: str, width: int | None, tiny: Path) -> None:
+    overrides = ("stages.policy.rollout.engine=paged", f"stages.policy.train.precision={precision}")
+    copied = estimates(tiny, *overrides)["policy"]["memory"].get("decoding_copy")
+    base = recipe.load(tiny).stages["calibrate"].model.base
+    layers = memory.shapes.architecture(*memory.shapes.find(base)).in_layers()
+    assert copied == (None if width is None else width * layers)
+
+
 def test_what_is_not_here_is_said_and_nothing_breaks(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tiny.parent))
     found = estimates(tiny, "vars.base=someone/something")

@@ -42,7 +42,7 @@ PAGE, FLASH_PAGE = 32, 256
 """Tokens whose keys and values are kept together; the flash kernels want the second."""
 BATCH, FLASH_BATCH = 256, 8192
 """Tokens that are read in one pass. Without flash kernels a mask is kept of these by all tokens of the cache."""
-NEAR, NEAR_HALF = 1e-4, 0.1
+NEAR, NEAR_HALF = 1e-2, 0.2
 """How far log-probabilities may lie from those of a pass over the whole response, on average: in float32, in half of its bits."""
 TRIED = 4
 """Tokens of the two responses by which that is found."""

@@ -52,15 +52,14 @@ def in_type_of(net: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     stay. Afterwards the network has its own again, which nothing has touched.
     """
     own = [weight for weight in net.parameters() if weight.is_floating_point() and weight.dtype != dtype]
-    copied = {weight: nn.Parameter(weight.detach().to(dtype), requires_grad=False) for weight in own}
-    places = [(each._parameters, name) for each in net.modules() for name, w in each._parameters.items() if w in copied]
-    kept = [parameters[name] for parameters, name in places]
+    copied: dict[Any, Any] = {each: nn.Parameter(each.detach().to(dtype), requires_grad=False) for each in own}
+    places = [(m._parameters, name, w) for m in net.modules() for name, w in m._parameters.items() if w in copied]
     try:
-        for parameters, name in places:
-            parameters[name] = copied[parameters[name]]
+        for parameters, name, weight in places:
+            parameters[name] = copied[weight]
         yield
     finally:
-        for (parameters, name), weight in zip(places, kept, strict=True):
+        for parameters, name, weight in places:
             parameters[name] = weight
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from fgrl.base import console, lazy
 from fgrl.kinds import Drawer, Drawing, DrawRequest, Engine
 from fgrl.models.decoding.draw import draw, uniforms
 from fgrl.registry import register
+from fgrl.rollouts.in_process import InProcess
 from fgrl.rollouts.serving.early import complete
 from fgrl.types import DrawnResponse, Finish
 
@@ -19,13 +20,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from fgrl import models, rollouts
+    from fgrl import rollouts
     from fgrl.models.decoding import cache as caches
     from fgrl.models.decoding import copies
 else:
     caches = lazy.load("fgrl.models.decoding.cache")
     copies = lazy.load("fgrl.models.decoding.copies")
-    models = lazy.load("fgrl.models")
     rollouts = lazy.load("fgrl.rollouts")
     torch = lazy.load("torch")
 
@@ -44,25 +44,18 @@ class HF(Engine):
     """
 
     def open(self, model: Any) -> Drawer:
-        return InProcess(model, self.fold)
+        return Decoding(model, self.fold)
 
     def copies_weights(self) -> bool:
         return self.fold
 
 
-class InProcess(Drawer):
-    """The model itself: its weights are there as soon as they change."""
+class Decoding(InProcess):
+    """Decodes in batches."""
 
     def __init__(self, model: Any, fold: bool) -> None:
-        self.model, self.fold = model, fold
-
-    def take(self, weights: Any, version: int) -> None:
-        if weights is not self.model:
-            raise ValueError("this drawer draws from the model that it was opened with: open another one")
-        super().take(weights, version)
-
-    def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
-        return self.drawing().all_of(requests)
+        super().__init__(model)
+        self.fold = fold
 
     def drawing(self) -> Drawing:
         return InBatches(self)
@@ -78,17 +71,6 @@ class InProcess(Drawer):
                     return
                 yield step[1]
 
-    def check(self, requests: Sequence[DrawRequest]) -> None:
-        longest = max((len(one.prompt) + one.sampling.max_new_tokens for one in requests), default=0)
-        self.model.check_length(
-            longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`"
-        )
-
-    @contextmanager
-    def passes(self) -> Iterator[None]:
-        with torch.no_grad(), models.evaluating(self.model), self.model.low_precision():
-            yield
-
     def weights(self, seed: int) -> AbstractContextManager[Any]:
         return copies.decoding_weights(self.model, seed) if self.fold else nullcontext()
 
@@ -100,9 +82,9 @@ Passes = Callable[[], AbstractContextManager[Any]]
 class InBatches(Drawing):
     """Batches of the requests that wait, one after the other."""
 
-    drawer: InProcess
+    drawer: Decoding
 
-    def __init__(self, drawer: InProcess) -> None:
+    def __init__(self, drawer: Decoding) -> None:
         super().__init__(drawer)
         self._queue: list[tuple[Any, ...]] = []
         """A heap of what waits: what it shares with others, its place among them, its number."""

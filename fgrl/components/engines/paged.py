@@ -11,10 +11,10 @@ from pydantic import Field
 
 from fgrl.base import console, lazy, seeds, stops
 from fgrl.base.errors import DataError, EngineFailed, Unavailable, UsageError
-from fgrl.components.engines.hf import InProcess
 from fgrl.kinds import CorrectedEngine, Drawer, Drawing, DrawRequest
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import Unkeyed, register
+from fgrl.rollouts.in_process import InProcess
 from fgrl.rollouts.serving import early
 from fgrl.types import DrawnResponse, Prompt
 
@@ -90,7 +90,7 @@ class PagedDrawer(InProcess):
     """The model itself, with a cache for the time of a draw."""
 
     def __init__(self, model: Any, engine: Paged) -> None:
-        super().__init__(model, fold=False)
+        super().__init__(model)
         self.engine = engine
         self._drawing, self._tried = ExitStack(), False
 

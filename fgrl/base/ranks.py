@@ -1,4 +1,5 @@
-"""The rank of this process in a distributed stage, by the variables of its launcher: torchrun, Slurm's `srun`, or our own.
+"""The rank of this process in a distributed stage, by the variables of its launcher: torchrun, whose agent `fgrl run` starts, too, or
+Slurm's `srun`.
 
 Slurm's variables are read here alone. A batch script has them, too (`SLURM_NTASKS`, `SLURM_PROCID`), though nothing was
 started several times there; so a library that guesses by them is wrong.
@@ -10,12 +11,17 @@ import os
 import sys
 from collections.abc import Mapping
 
+from fgrl.base import lazy
+
+distributed = lazy.load("torch.distributed")
+
 LOOPBACK = ("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
 """A variable and its value. Keeps gloo on the interface that other machines do not reach: all processes are on this one."""
 STORE = "FGRL_RANKS"
 """Names the file in the stage's folder by which the processes of one attempt at a stage find each other."""
 LAUNCHER = (
-    "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", STORE,
+    "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", STORE,
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE",
     "SLURM_STEP_NUM_TASKS",
 )  # fmt: skip
@@ -54,5 +60,25 @@ def started(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for our own launcher."""
+    """Return the environment of processes that take no part, or are to be launched."""
     return {name: value for name, value in environment.items() if name not in LAUNCHER}
+
+
+# -- the processes of a stage, once they are connected -------------------------------------------------------------------
+
+
+def connected() -> int:
+    """Return how many processes are connected with each other, this one among them."""
+    loaded = "torch.distributed" in sys.modules  # whoever connects processes has loaded it
+    return distributed.get_world_size() if loaded and distributed.is_available() and distributed.is_initialized() else 1
+
+
+def place() -> int:
+    """Return the number of this process among those that are connected, from 0."""
+    return distributed.get_rank() if connected() > 1 else 0
+
+
+def meet() -> None:
+    """Wait until all that are connected are here."""
+    if connected() > 1:
+        distributed.barrier()

@@ -27,8 +27,6 @@ POLL = 1.0
 
 _asked: set[int] = set()
 """Threads whose run is to stop."""
-_held: set[int] = set()
-"""Threads that write something that all ranks have to finish."""
 _tied: list[int] = []
 """The parent that this process ends with."""
 
@@ -54,22 +52,6 @@ def point() -> None:
     """
     if threading.get_ident() in _asked:
         raise KeyboardInterrupt
-
-
-@contextmanager
-def held() -> Iterator[None]:
-    """Inside, the other ranks are left alone when this one is asked to stop: they write a checkpoint together."""
-    thread = threading.get_ident()
-    _held.add(thread)
-    try:
-        yield
-    finally:
-        _held.discard(thread)
-
-
-def is_held(thread: int) -> bool:
-    """Return True inside `held`, in this thread."""
-    return thread in _held
 
 
 # -- a process that does not outlive its parent --------------------------------------------------------------------------

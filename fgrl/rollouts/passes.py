@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import time
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fgrl import models, rollouts
-from fgrl.base import ranks, stops
+from fgrl.base import ranks
 from fgrl.base.files import atomically
 from fgrl.kinds import Run, Segmenter
 from fgrl.kinds.specs import ModelSpec
@@ -34,8 +33,6 @@ VERSION = 1
 """Increased when a pass computes something else, so that stored results of older versions are not found."""
 PART = 32
 """Groups of rows in one part: the most that a killed process has to compute again."""
-POLL = 0.2
-"""Seconds between two looks at whether another process has stored something."""
 
 
 def identity(spec: ModelSpec, run: Run) -> str:
@@ -65,11 +62,11 @@ def groups_by_length(rows: Sequence[EncodedRow], micro_batch_size: int) -> list[
 
 def cached_pass(
     name: str, field: str, rows: Sequence[EncodedRow], run: Run, spec: ModelSpec,
-    micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE, world: int = 1,
+    micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE,
 ) -> Ragged:  # fmt: skip
     """Return a field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each.
 
-    world: processes that all call this with the same rows. Each computes a share of the parts; rank 0 puts them together.
+    Every process of a stage calls this with the same rows, and computes a share of the parts.
     """
     path = run.cache / f"{name}-{_digest(name, rows, run, spec)}.safetensors"
     values = Ragged(lengths(rows, "response"))
@@ -78,36 +75,30 @@ def cached_pass(
         values.flat.copy_(stored)
         return values
     folder, groups = path.with_suffix(""), groups_by_length(rows, micro_batch_size)
-    parts = [groups[i : i + PART] for i in range(0, len(groups), PART)]
-    share = range(run.rank % world, len(parts), world)
-    others = [number for number in range(len(parts)) if number % world] if run.rank == 0 else []
-    with run.progress(name, len(rows)) as ticker:
-        for number in [*share, *others]:
-            file = folder / f"{micro_batch_size}x{PART}-{number:06d}.safetensors"
-            chosen = [i for group in parts[number] for i in group]
-            while number not in share and not file.exists():
-                _wait()
-            part_values = kept(file, run)
-            if part_values is None:
-                part_values = torch.cat(list(_scores(parts[number], rows, run.model(spec), field, micro_batch_size)))
-                keep(part_values, file, run, by_all=world > 1)
-            for i, row_values in zip(chosen, torch.split(part_values, [len(values[i]) for i in chosen]), strict=True):
-                values[i] = row_values
-            ticker.advance(len(chosen))
+    parts = {
+        folder / f"{micro_batch_size}x{PART}-{number:06d}.safetensors": groups[i : i + PART]
+        for number, i in enumerate(range(0, len(groups), PART))
+    }
+    mine = list(parts)[ranks.place() :: ranks.connected()]
+    with run.progress(name, sum(len(group) for file in mine for group in parts[file])) as ticker:
+        for file in mine:
+            if kept(file, run) is None:
+                part_values = torch.cat(list(_scores(parts[file], rows, run.model(spec), field, micro_batch_size)))
+                keep(part_values, file)
+            ticker.advance(sum(map(len, parts[file])))
             run.stop_if_interrupted()
-    if run.rank and world > 1:
-        while (stored := kept(path, run)) is None:
-            _wait()
-        values.flat.copy_(stored)
-    keep(values.flat, path, run)
-    if run.rank == 0:
+    ranks.meet()  # all parts are there
+    for file, part in parts.items():
+        chosen = [i for group in part for i in group]
+        with safe_open(file, "pt") as stored_part:
+            row_values = torch.split(stored_part.get_tensor("values"), [len(values[i]) for i in chosen])
+        for i, one in zip(chosen, row_values, strict=True):
+            values[i] = one
+    ranks.meet()  # all have read them
+    if ranks.place() == 0:
+        keep(values.flat, path)
         shutil.rmtree(folder, ignore_errors=True)
     return values
-
-
-def _wait() -> None:
-    stops.point()
-    time.sleep(POLL)
 
 
 def _digest(name: str, rows: Sequence[EncodedRow], run: Run, spec: ModelSpec) -> str:
@@ -154,19 +145,16 @@ def _sha256(values: Tensor) -> str:
     return hashlib.sha256(values.cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
-def keep(values: Tensor, file: Path, run: Run, *, by_all: bool = False) -> None:
-    """Finished by rename, because two stages may compute the same pass at the same time. by_all: in every rank."""
-    if run.rank == 0 or by_all:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with atomically(file) as partial:
-            save_file({"values": values}, partial, {"sha256": _sha256(values)})
+def keep(values: Tensor, file: Path) -> None:
+    """Finished by rename, because two stages may compute the same pass at the same time."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with atomically(file) as partial:
+        save_file({"values": values}, partial, {"sha256": _sha256(values)})
 
 
 def entropies(rows: Sequence[EncodedRow], run: Run, spec: ModelSpec) -> Ragged:
-    """Entropy in nats of the distribution each response token was predicted by (segment paper, section 2.2). Every process
-    that a launcher has started calls this.
-    """
-    return cached_pass("entropy", "ref_entropy", rows, run, spec, world=ranks.started() or 1)
+    """Entropy in nats of the distribution each response token was predicted by (segment paper, section 2.2)."""
+    return cached_pass("entropy", "ref_entropy", rows, run, spec)
 
 
 def add_segments(

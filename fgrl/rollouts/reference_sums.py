@@ -86,7 +86,8 @@ class ReferenceSums:
         missing = values.isnan().any(1).nonzero().flatten().tolist()
         if missing:
             self._compute([*missing[rank::world]], values, units, compute, file, run, world)
-            passes.keep(values, file, run)
+            if rank == 0:
+                passes.keep(values, file)
         else:
             run.say(f"reference log-probabilities of {len(units)} pairs from {file.name}")
         for unit, numbers in zip(units, values.tolist(), strict=True):
@@ -108,10 +109,10 @@ class ReferenceSums:
                     values[number] = compute(units[number]).cpu()
                     ticker.advance()
                     if world == 1 and done % STORED_EVERY == 0:
-                        passes.keep(values, file, run)
+                        passes.keep(values, file)
             except KeyboardInterrupt:  # every pass of the model may stop
                 if world == 1:
-                    passes.keep(values, file, run)
+                    passes.keep(values, file)
                 raise
         if world > 1:
             parts: list[Any] = [None] * world

@@ -11,7 +11,7 @@ from pathlib import Path
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from fgrl.base import console, stops
+from fgrl.base import console
 from fgrl.base.files import remove
 from fgrl.kinds import Run
 from fgrl.training.checkpoints import seal
@@ -34,8 +34,7 @@ class BetweenRounds(Checkpoint):
         due = self.due()
         if interrupted or due or done % self.every == 0 or done == trainer.max_epochs:
             console.phase("saving")
-            with stops.held():
-                save(trainer, self.run.dir)
+            save(trainer, self.run.dir)
         if due:
             console.phase("evaluating")
         if interrupted or (due and self.evaluate()):

@@ -8,32 +8,20 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 import os
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from lightning.fabric.plugins.environments import LightningEnvironment
-from lightning.fabric.utilities.distributed import _destroy_dist_connection, _set_num_threads_if_needed
 from lightning.fabric.utilities.seed import reset_seed
-from lightning.pytorch import Trainer
 from lightning.pytorch.plugins.precision import DeepSpeedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, ModelParallelStrategy
-from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from fgrl.base import ranks, stops
 from fgrl.training.trainer import TrainSettings
-
-CONNECTED = 1800.0
-"""Seconds in which all processes have to be connected, at least: each of them loads libraries and models first."""
 
 
 def arguments(settings: TrainSettings) -> dict[str, Any]:
@@ -41,7 +29,7 @@ def arguments(settings: TrainSettings) -> dict[str, Any]:
     if settings.precision == "auto":
         raise ValueError("precision: auto is replaced while a recipe is built; name the precision")
     precision: dict[str, Any] = {}
-    plugins: list[Any] = [LightningEnvironment()]  # so that Lightning looks for no other launcher
+    plugins: list[Any] = [Launched()]
     if settings.deepspeed:
         plugins.append(EnginePrecision(settings.precision))
     elif settings.precision == "bf16-true":
@@ -52,64 +40,26 @@ def arguments(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _strategy(settings: TrainSettings) -> Any:
-    limit = timedelta(seconds=max(settings.wait_limit, CONNECTED))  # until `launching.limit_waits`
     if settings.deepspeed:
         if settings.accelerator == "cpu":
             os.environ["DS_ACCELERATOR"] = "cpu"  # read when DeepSpeed is imported, and inherited by further processes
-        return DeepSpeed(config=deepspeed_config(settings), exclude_frozen_parameters=True, timeout=limit)
+        return DeepSpeed(config=deepspeed_config(settings), exclude_frozen_parameters=True)
     if settings.strategy == "fsdp":
-        return ModelParallelStrategy(
-            settings.world, tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=limit
-        )
+        return ModelParallelStrategy(settings.world, tensor_parallel_size=1, save_distributed_checkpoint=False)
     if settings.strategy == "ddp" or settings.world > 1:
-        return DDPStrategy(process_group_backend="gloo" if settings.accelerator == "cpu" else None, timeout=limit)
+        return DDPStrategy(process_group_backend="gloo" if settings.accelerator == "cpu" else None)
     return settings.strategy
 
 
-class Launcher(_SubprocessScriptLauncher):
-    """Starts ranks that end when this one does, and connects them. Lightning's own would kill this process within seconds
-    of the end of another, and find ranks through a port that is open to all machines.
-    """
+class Launched(LightningEnvironment):
+    """The ranks are there before Lightning is, which is to start none and to leave their variables as they are."""
 
-    def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
-        os.environ.setdefault(*ranks.LOOPBACK)
-        if not self.cluster_environment.creates_processes_externally:
-            os.environ[ranks.STORE] = uuid.uuid4().hex
-            with stops.children_end_with_us(os.environ):
-                self._call_children_scripts()
-        _set_num_threads_if_needed(num_processes=self.num_processes)
-        if ranks.STORE not in os.environ or torch.distributed.is_initialized():  # torchrun has a store
-            return function(*args, **kwargs)
-        with _connected(trainer.strategy, Path(trainer.default_root_dir)):
-            return function(*args, **kwargs)
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
 
-    @classmethod
-    def adopt(cls, engine: Trainer) -> Launcher | None:
-        """Put one in the place of the trainer's launcher; None where there is none, because a single process trains."""
-        before = engine.strategy.launcher
-        if not isinstance(before, _SubprocessScriptLauncher):
-            return None
-        engine.strategy._launcher = own = cls(before.cluster_environment, before.num_processes, before.num_nodes)
-        return own
-
-
-@contextmanager
-def _connected(strategy: Any, folder: Path) -> Iterator[None]:
-    """Inside, all ranks have a process group, which Lightning then uses. They find each other through a file in `folder`."""
-    store = folder / f"ranks-{os.environ[ranks.STORE]}"
-    for left in folder.glob("ranks-*") if strategy.is_global_zero else ():
-        if left != store:  # of an attempt that was killed
-            left.unlink()
-    backend, device = strategy._get_process_group_backend(), strategy.root_device
-    torch.distributed.init_process_group(
-        backend, init_method=store.absolute().as_uri(), rank=strategy.global_rank, world_size=strategy.world_size,
-        timeout=strategy._timeout, device_id=None if device.type == "cpu" else device,
-    )  # fmt: skip
-    if backend == "nccl":
-        atexit.register(_destroy_dist_connection)
-    yield
-    if strategy.is_global_zero:
-        store.unlink(missing_ok=True)
+    def teardown(self) -> None:
+        pass
 
 
 class NarrowBase(Precision):

@@ -12,13 +12,13 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fgrl.base import lazy, native
+from fgrl.base import lazy, native, ranks
 from fgrl.base.errors import Aborted, Unavailable
 from fgrl.kinds import Accelerator, Run
 from fgrl.kinds.functions import as_user_error
@@ -266,18 +266,16 @@ def trainer(
     return trainer
 
 
-def fit(engine: Trainer, module: LightningModule, run: Run, settings: TrainSettings, launcher: Any = None) -> None:
-    """Train, resuming from `last.ckpt` if it exists. launcher: starts the other processes, where there are any.
+def fit(engine: Trainer, module: LightningModule, run: Run, settings: TrainSettings) -> None:
+    """Train, resuming from `last.ckpt` if it exists.
 
-    Raises `KeyboardInterrupt` after a Ctrl-C (`Aborted` after the second), where Lightning would exit the interpreter,
-    and `RankLost` where another process has ended. A process that fails kills those that it started, because they would
-    wait for it.
+    Raises `KeyboardInterrupt` after a Ctrl-C (`Aborted` after the second), where Lightning would exit the interpreter.
     """
-    if run.rank == 0:  # the launcher starts the other processes later
+    if run.rank == 0:
         checkpoints.remove_damaged(run, folder=settings.deepspeed)
+    ranks.meet()
     engine._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign] # ours decide
-    ranks = launching.Ranks(run.rank, engine.world_size, run.dir, lambda: [] if launcher is None else launcher.procs)
-    with nullcontext() if launcher is None else ranks.watched(), _quiet_warnings(), _sigint_kept():
+    with _quiet_warnings(), _sigint_kept():
         try:
             engine.fit(module, ckpt_path=checkpoints.last(run.dir), weights_only=True)
         except SystemExit as left:

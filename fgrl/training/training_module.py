@@ -67,8 +67,12 @@ class TrainingModule(LightningModule):
             between=BetweenRounds(self.run, checkpoint_every, self.evaluation_is_due, self.evaluate),
             parallel=strategies.arguments(self.settings),
         )  # fmt: skip
+        if (
+            self.settings.strategy != "auto" and not torch.distributed.is_initialized()
+        ):  # one process, without a launcher
+            launching.join(self.run.device, store=torch.distributed.HashStore(), rank=0, world_size=1)
         with self._stack:
-            fit(engine, self, self.run, self.settings, strategies.Launcher.adopt(engine))
+            fit(engine, self, self.run, self.settings)
         self.ticker = None
 
     # -- before the first round ---------------------------------------------------------------------------------------

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-from patience import HUNG
+from rank_threads import Threads
 
+from fgrl.base import ranks
 from fgrl.base.errors import OverBudget
 from fgrl.feedback.llm import together
 from fgrl.feedback.llm.asking import Question, ask
@@ -24,50 +22,6 @@ T = TypeVar("T")
 ITEMS = [["a", "bb", "a"], [], ["ccc", "a"]]
 
 
-class Threads:
-    """The part of `torch.distributed` that is used, with threads for processes; what is handed on is a copy."""
-
-    def __init__(self, world: int) -> None:
-        self.world, self.mine = world, threading.local()
-        self.meet = threading.Barrier(world, timeout=HUNG)
-        self.shelf: list[Any] = [None] * world
-
-    def is_available(self) -> bool:
-        return True
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def get_rank(self) -> int:
-        return self.mine.rank
-
-    def get_world_size(self) -> int:
-        return self.world
-
-    def all_gather_object(self, found: list[Any], item: Any) -> None:
-        self.shelf[self.mine.rank] = item
-        self.meet.wait()
-        found[:] = copy.deepcopy(self.shelf)
-        self.meet.wait()
-
-    def broadcast_object_list(self, found: list[Any]) -> None:
-        if self.mine.rank == 0:
-            self.shelf[0] = list(found)
-        self.meet.wait()
-        found[:] = copy.deepcopy(self.shelf[0])
-        self.meet.wait()
-
-    def all(self, work: Callable[[int], T]) -> list[T]:
-        """What `work(rank)` returns in every process."""
-
-        def one(rank: int) -> T:
-            self.mine.rank = rank
-            return work(rank)
-
-        with ThreadPoolExecutor(self.world) as pool:
-            return list(pool.map(one, range(self.world)))
-
-
 class Lengths(Client):
     """Answers with the length of the question; knows which rank asked for what."""
 
@@ -75,7 +29,7 @@ class Lengths(Client):
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
         texts = [request.messages[0].content for request in requests]
-        self.seen.append((together.rank(), texts))
+        self.seen.append((ranks.place(), texts))
         if "dddd" in texts:
             raise OverBudget("2 of 2 calls are made")
         return [Completion(text=str(len(text)), finish="stop") for text in texts]
@@ -90,12 +44,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Threads:
     monkeypatch.setitem(sys.modules, "torch.distributed", ModuleType("torch.distributed"))
     threads = Threads(3)
     monkeypatch.setattr(together, "distributed", threads)
+    monkeypatch.setattr(ranks, "distributed", threads)
     return threads
 
 
 def test_alone_nobody_else_is_asked() -> None:
     client = Lengths()
-    assert (together.ranks(), together.rank(), together.everybody(["a", "bb"])) == (1, 0, ["a", "bb"])
+    assert (ranks.connected(), ranks.place(), together.everybody(["a", "bb"])) == (1, 0, ["a", "bb"])
     assert [answer.value for answer in ask(client, [question("a"), question("bb")])] == [1, 2]
     assert client.seen == [(0, ["a", "bb"])]
     assert together.lead(lambda share: share([3, 4]), lambda work: [-number for number in work]) == [-3, -4]

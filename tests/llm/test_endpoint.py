@@ -453,12 +453,6 @@ def test_a_running_loop_is_no_obstacle(tmp_path: Path) -> None:
         assert [answer.text for answer in asyncio.run(notebook())] == [f"echo: q{number}" for number in range(5)]
 
 
-def test_another_rank_cannot_ask_alone(tmp_path: Path) -> None:
-    client = a_client("http://127.0.0.1:9/v1", a_run(tmp_path, rank=1))
-    with pytest.raises(RuntimeError, match="rank 1 asks a model before the processes of its stage are connected"):
-        client.complete(requests(1))
-
-
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Two processes train as one does. Each test starts `fgrl run`, whose ranks Lightning launches (gloo, CPU).
+"""Two processes train as one does. Each test starts `fgrl run`, whose ranks torchrun's agent starts (gloo, CPU).
 
 A training in one process that another is compared with runs in the process of the tests, which has imported everything already.
 """

@@ -1,6 +1,6 @@
 """A run that is asked to stop, or loses a process, ends at once with a message, leaves no process, and goes on to the same bytes.
 
-Each test starts `fgrl run`, whose ranks Lightning launches (gloo, CPU); `stop_spy` makes one of its processes wait at the right moment.
+Each test starts `fgrl run`, whose ranks torchrun's agent starts (gloo, CPU); `stop_spy` makes one of its processes wait at the right moment.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tiny_recipe import log, weights
 pytestmark = pytest.mark.usefixtures("warm")
 
 TWO = ("vars.devices=2", "vars.strategy=ddp")
-SOON = 10.0
-"""Seconds in which no process of a run may be left."""
+SOON = 25.0
+"""Seconds in which no process of a run may be left: before the agent kills those that do not stop."""
 LIMIT = 15.0
 """`train.wait_limit` where a rank hangs."""
 MOMENTS = ("drawing", "scoring", "training", "evaluating")

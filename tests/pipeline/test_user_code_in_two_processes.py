@@ -22,7 +22,7 @@ from wording import said
 
 from fgrl.base.errors import UserCodeError
 from fgrl.experiments.pipeline import workers
-from fgrl.experiments.pipeline.endings import ending
+from fgrl.experiments.pipeline.endings import RankFailed, ending
 from fgrl.training import gather
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -86,11 +86,12 @@ def fail(rank: int, folder: Path, source: str, tokenizer: Any) -> dict[str, Any]
     with chdir(own), redirect_stdout(printed), redirect_stderr(printed):
         try:
             with workers.reported(shared) if rank == 0 else workers.silent(shared, rank):
-                distributed.barrier()  # what an earlier attempt left is gone
                 reward = component("reward", own, path="rewards.py:score")
                 rollout = rollout_of(["a", "bird"], tokenizer=tokenizer)
                 reward.check_prompts(rollout.samples)
                 gather.everywhere(rollout, reward.scored(rollout), world=2)
+        except SystemExit:  # of the second, which has left its report
+            assert rank == 1
         except Exception as error:
             how = ending(error, own)
         finally:  # after a worker's report: to the other process, this one has ended
@@ -140,14 +141,19 @@ def test_every_mistake_is_reported_once_in_at_most_five_lines(
 def test_what_only_a_worker_raises_replaces_the_error_that_follows_from_it(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="closed"), workers.reported(tmp_path):  # nothing was left
         raise RuntimeError("connection closed")
-    with workers.silent(tmp_path, rank=1):
+    with pytest.raises(SystemExit) as left, workers.silent(tmp_path, rank=1):
         raise UserCodeError("rewards.py:2: score raised KeyError", "Traceback of rank 1")
-    with pytest.raises(UserCodeError, match="score raised KeyError") as caught, workers.reported_left(tmp_path):
+    assert left.value.code == 0, "rank 0 reports it"
+    with pytest.raises(RankFailed, match="score raised KeyError") as caught, workers.reported(tmp_path):
         raise RuntimeError("connection closed")
-    assert caught.value.details == "Traceback of rank 1"
-    with pytest.raises(UserCodeError, match="own error"), workers.reported_left(tmp_path):
+    assert (ending(caught.value, tmp_path).details, caught.value.exit_code) == ("Traceback of rank 1", 7)
+    with pytest.raises(UserCodeError, match="own error"), workers.reported(tmp_path):
         raise UserCodeError("own error")
-    with workers.reported(tmp_path):  # the next attempt begins without it
-        assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="a bug"), workers.silent(tmp_path, rank=1):
+    workers.forget(tmp_path)  # the next attempt begins without it
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(SystemExit), workers.silent(tmp_path, rank=1):
         raise ValueError("a bug")
+    bug = workers.left(tmp_path)
+    assert bug is not None
+    assert "Traceback" in bug.how.message
+    assert "ValueError: a bug" in bug.how.message

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rank_threads import Threads
 from training_helpers import a_run, row, tiny
 
 from fgrl import rollouts
@@ -118,11 +118,6 @@ def test_tables_and_dicts_share_a_pass(
     assert seen == []
 
 
-def test_only_rank_0_writes(rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path) -> None:
-    entropies(rows, a_run(tmp_path, rank=1), tiny_model_dir)
-    assert not (tmp_path / "cache").exists()
-
-
 @pytest.mark.parametrize("damaged", [False, True])
 def test_processes_share_a_pass(
     rows: list[dict[str, Any]], tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
@@ -136,8 +131,8 @@ def test_processes_share_a_pass(
     if damaged:
         (tmp_path / "together" / "cache").mkdir(parents=True)
         (tmp_path / "together" / "cache" / name).write_bytes(b"")
-    monkeypatch.setattr(passes, "POLL", 0.01)
-    monkeypatch.setattr(passes.ranks, "started", lambda: 3)
+    threads = Threads(3)
+    monkeypatch.setattr(passes.ranks, "distributed", threads)
     by: list[int] = []
     score = rollouts.score
 
@@ -149,8 +144,7 @@ def test_processes_share_a_pass(
     runs = [a_run(tmp_path / "together", rank=rank) for rank in range(3)]
     for run in runs:
         run.model(spec)  # models are not loaded in several threads at a time
-    with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda run: passes.entropies(rows, run, spec), runs))
+    found = threads.all(lambda rank: passes.entropies(rows, runs[rank], spec))
     assert all([one.tolist() for one in values] == undisturbed for values in found)
     assert [by.count(one) for one in sorted(set(by), key=by.count)] == [1, 1, 1]
     assert [file.name for file in (tmp_path / "together" / "cache").iterdir()] == [name]

@@ -38,12 +38,12 @@ from unittest import mock
 
 LIBRARIES = (
     "accelerate", "lightning.pytorch", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "scipy.stats", "torch",
-    "torch.distributed.tensor", "transformers.generation",
+    "torch.distributed.launcher.api", "torch.distributed.tensor", "transformers.generation",
     "transformers.modeling_utils", "transformers.models.auto", "transformers.models.llama.modeling_llama",
 )  # fmt: skip
 READ_LATE = (
-    "COLUMNS", "FGRL_", "GLOO_", "GROUP_RANK", "KILL_AT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "NODE_RANK", "PYTEST_", "PYTHONPATH",
-    "RANK", "SCORED", "SPY", "WORLD_SIZE",
+    "COLUMNS", "FGRL_", "GLOO_", "GROUP_", "KILL_AT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "NODE_RANK", "PYTEST_", "PYTHONPATH",
+    "RANK", "ROLE_", "SCORED", "SPY", "TORCHELASTIC_", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "WORLD_SIZE",
 )  # fmt: skip
 """How variables begin that no library reads while it is imported. Others are the same in a process and its original."""
 SET_FIRST = {
@@ -56,6 +56,8 @@ USUAL = {
     "gids": None, "uid": None, "umask": -1, "process_group": -1,
 }  # fmt: skip
 """What a process asks of `Popen` that a nursery can make."""
+OF_TORCHRUN = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+"""Where torchrun's agent has `Popen` from when it was imported."""
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -235,6 +237,7 @@ def become(job: Mapping[str, Any], files: Sequence[int]) -> None:
     importlib.invalidate_caches()
     sys.modules["numpy"].random.seed()
     subprocess.Popen = Popen  # type: ignore[misc]
+    sys.modules[OF_TORCHRUN].Popen = Popen  # type: ignore[attr-defined]
 
 
 def run(words: Sequence[str]) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.base import lazy
+from fgrl.base import lazy, ranks
 from fgrl.base.errors import DataError
 from fgrl.base.files import sha256_of_file
-from fgrl.feedback.llm import together, tokens
+from fgrl.feedback.llm import tokens
 from fgrl.feedback.llm.cached import Cached
 from fgrl.feedback.llm.desk import Call, Desk
 from fgrl.feedback.llm.prices import Price
@@ -152,7 +152,7 @@ class Local(Cached):
     def _startable(self, calls: Sequence[Call], desk: Desk) -> list[Call]:
         """Return the first of `calls` that may start now, at most a batch for each rank."""
         batch: list[Call] = []
-        for call in calls[: self.engine.at_once(self.batch_size * together.ranks())]:
+        for call in calls[: self.engine.at_once(self.batch_size * ranks.connected())]:
             if not desk.may_start():
                 break
             batch.append(call)

@@ -1,55 +1,61 @@
-"""A stage in a separate process, which Lightning's launcher can execute again for every device."""
+"""A stage in processes of its own, one for each device, which torchrun's agent starts."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 from fgrl.base import native, ranks, stops
 from fgrl.base.console import Console
-from fgrl.base.errors import DONE, UserCodeError
+from fgrl.base.errors import DONE, INTERRUPTED, UserCodeError
 from fgrl.base.files import KEPT
+from fgrl.experiments.pipeline import workers
 from fgrl.experiments.pipeline.endings import ChildFailed
 from fgrl.experiments.pipeline.invocation import Invocation
-from fgrl.experiments.pipeline.planning import Options, Planned
+from fgrl.experiments.pipeline.planning import Planned
 from fgrl.training import launching
 
-GRACE = 15.0
-"""Seconds that the process of a distributed stage has to leave after it was aborted."""
 POLL = 0.2
 """Seconds between two looks at whether an interrupt was asked for."""
+ENDED = "ended-ranks.json"
+"""In the folder of the invocation: how the ranks have ended, until it is read."""
 
 
-def is_needed(stage: Planned, options: Options) -> bool:
-    """Return True if the stage needs a separate process: not when this process was started for it alone."""
-    return stage.stage.processes() > 1 and list(options.only) != [stage.name]
+def is_needed(stage: Planned) -> bool:
+    """Return True if the stage needs processes of its own: not when this process is one of them."""
+    return stage.stage.processes() > 1 and ranks.started() in (None, 1)
 
 
 def run(
     stage: Planned, folder: Path, invocation: Invocation, console: Console, interrupted: Callable[[], bool]
 ) -> None:
-    """`fgrl run R --only stage`, which works in `folder`; it writes to the folder of `invocation` and takes the stage's
-    lock itself.
+    """`torchrun -m fgrl run R --only stage`, which works in `folder`; rank 0 writes to the folder of `invocation` and takes the
+    stage's lock itself.
 
-    A stop is passed on; when this process is aborted, so is the child, and it ends when this process does. Raises
-    `ChildFailed`, and `RankLost` where a signal has ended the child.
+    A stop is passed on; when this process is aborted, so are the ranks, and they end when this process does. Raises
+    `ChildFailed` where rank 0 has said what failed, the error of another rank, or `RankLost`.
     """
-    launching.forget_waits(folder)
+    workers.forget(folder)
+    world, ended = stage.stage.processes(), invocation.folder / ENDED
     environment = {
         **invocation.environment,
         **native.inherited(),
         KEPT: os.environ[KEPT],
         ranks.INVOCATION: str(invocation.folder.resolve()),
         ranks.KEY: stage.key,
+        ranks.STORE: uuid.uuid4().hex,
         **({} if invocation.options.swept is None else invocation.options.swept.inherited()),
     }
+    agent = [sys.executable, "-m", "fgrl.training.agent", str(world), str(ended.resolve())]
     with stops.children_end_with_us(environment):
         process = subprocess.Popen(
-            _command(stage, invocation, console),
+            [*agent, *_command(stage, invocation, console)],
             env=environment,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C reaches it once, through us
@@ -65,25 +71,40 @@ def run(
                     process.send_signal(signal.SIGTERM)
                     forwarded = True
     except BaseException:
-        _abort(process)
+        process.kill()  # and the ranks with it
+        process.wait()
         raise
-    if code < 0 and forwarded:  # it had not begun
-        raise KeyboardInterrupt
-    if code < 0:
-        raise launching.lost_to_signal_or_hung(0, code, folder)
-    if code != DONE:
-        raise ChildFailed(code)
+    codes = {int(rank): ending for rank, ending in json.loads(ended.read_text()).items()} if ended.exists() else {}
+    ended.unlink(missing_ok=True)
     finished = invocation.plan.runs.find(stage.key)
-    if finished is None or not finished.is_done(stage.key):
+    if finished is not None and finished.is_done(stage.key):
+        return
+    if code == DONE:
         raise UserCodeError(
-            f"stage {stage.name}: its process ended with exit code 0 before the stage was done: code of yours, or of a library that it "
-            "uses, ends the process"
+            f"stage {stage.name}: its processes ended with exit code 0 before the stage was done: code of yours, or of a library that "
+            "it uses, ends a process"
         )
+    raise _cause(code, codes, folder, world, forwarded=forwarded)
+
+
+def _cause(code: int, codes: dict[int, int], folder: Path, world: int, *, forwarded: bool) -> BaseException:
+    """Return what ended the stage. code: of the agent; codes: of the ranks that have failed."""
+    followed = (DONE, INTERRUPTED, launching.FOLLOWED)
+    if codes.get(0, DONE) > 0 and codes[0] not in followed:
+        return ChildFailed(codes[0])
+    if (failed := workers.left(folder)) is not None:
+        return failed
+    stopped = all(ending in (INTERRUPTED, -signal.SIGTERM) for ending in codes.values())
+    if forwarded or (code > 0 and stopped and not launching.words(folder)):
+        return KeyboardInterrupt()
+    if code < 0 and not launching.words(folder):
+        return launching.ended("the process that watches over the ranks", code)
+    return launching.lost(codes, folder, world)
 
 
 def _command(stage: Planned, invocation: Invocation, console: Console) -> list[str]:
     options, plan = invocation.options, invocation.plan
-    command = [sys.executable, "-m", "fgrl", "run", plan.recipe.address, "--only", stage.name]
+    command = ["-m", "fgrl", "run", plan.recipe.address, "--only", stage.name]
     command += ["--runs", str(plan.runs.root)]
     command += ["--limit", str(options.limit)] if options.limit is not None else []
     command += ["--wandb", options.wandb] if options.wandb is not None else []
@@ -91,15 +112,3 @@ def _command(stage: Planned, invocation: Invocation, console: Console) -> list[s
     command += ["--tensorboard"] if options.tensorboard == "" else []
     command += ["--tensorboard-dir", options.tensorboard] if options.tensorboard else []
     return command + ["-q"] * console.quiet + ["-v"] * console.verbose + list(options.arguments)
-
-
-def _abort(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):  # the second one aborts
-        os.killpg(process.pid, number)
-    try:
-        process.wait(timeout=GRACE)
-    except (
-        subprocess.TimeoutExpired
-    ):  # a process that waits for another one in a collective operation handles no signal
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

@@ -11,13 +11,24 @@ from pathlib import Path
 
 from fgrl.base import lazy
 from fgrl.base.console import Console, listening
-from fgrl.base.errors import DONE, FAILED, INTERRUPTED, WRONG_REQUEST, Aborted, FgrlError, UsageError, disk_error
+from fgrl.base.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    WRONG_REQUEST,
+    Aborted,
+    FgrlError,
+    RankLost,
+    UsageError,
+    disk_error,
+)
 from fgrl.experiments.pipeline.interrupts import Interrupts
 from fgrl.experiments.pipeline.invocation import Invocation
 from fgrl.experiments.pipeline.libraries import diverted
 from fgrl.kinds.functions import as_user_error
 from fgrl.runs.records import RUN
 from fgrl.runs.run import Run
+from fgrl.training import launching
 
 report = lazy.load("fgrl.pages.report")
 concluding = lazy.load("fgrl.runs.results.concluding")
@@ -44,8 +55,18 @@ class Ending:
     """Text for run.log alone (and the terminal with -v): the traceback of an error in the user's code."""
 
 
+class RankFailed(FgrlError):
+    """Another rank of a distributed stage failed, and has left how it ended."""
+
+    def __init__(self, how: Ending) -> None:
+        super().__init__(how.message)
+        self.how, self.exit_code = how, how.exit_code
+
+
 def ending(error: BaseException, runs: Path) -> Ending:
     """Return the exit code of an error, and what to report. `runs` is on the disk that may be full."""
+    if isinstance(error, RankFailed):
+        return error.how
     if (user := as_user_error(error)) is not None:
         after = "; the traceback is in run.log (-v shows it)" if user.details else ""
         message = f"{user}\n    = correct it and run the same command: finished stages stay{after}"
@@ -112,6 +133,9 @@ def _logged(log: Path, console: Console) -> Iterator[None]:
 
 def _fail(error: BaseException, invocation: Invocation, console: Console) -> None:
     how = ending(error, invocation.plan.runs.root)
+    if invocation.child and isinstance(error, KeyboardInterrupt | RankLost):  # its parent tells of it
+        invocation.end(launching.FOLLOWED if isinstance(error, RankLost) else INTERRUPTED)
+        return
     if how.details:
         console.note(how.details)
     invocation.summary.failure = error

@@ -43,6 +43,8 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
     selected = options.select(planned)
     _check_world(selected)
     if ranks.KEY in os.environ and os.environ[ranks.KEY] != selected[0].key:
+        if ranks.rank() > 0:  # rank 0 says it
+            raise SystemExit(InputsChanged.exit_code)
         raise InputsChanged(
             f"the recipe or a file that stage {selected[0].name} reads has changed since this run began: run again"
         )
@@ -66,9 +68,13 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
 
 
 def _check_world(selected: list[Planned]) -> None:
-    """Raise `UsageError` where a launcher has started more or fewer processes than the stage wants."""
-    started = ranks.started() if len(selected) == 1 else None
-    wanted = selected[0].stage.processes() if selected else 1
+    """Raise `UsageError` where a launcher has started more or fewer processes than the stage wants, or several for several stages."""
+    started = ranks.started()
+    if len(selected) != 1:
+        if started in (None, 1):
+            return
+        raise UsageError("a launcher (torchrun, srun) runs one stage at a time: name it with --only")
+    wanted = selected[0].stage.processes()
     if started not in (None, wanted):
         raise UsageError(
             f"a launcher (torchrun, srun) started {started} processes, and stage {selected[0].name} computes with {wanted} "
@@ -77,8 +83,6 @@ def _check_world(selected: list[Planned]) -> None:
 
 
 def _work(planned: Plan, selected: list[Planned], options: Options, console: Console) -> Summary:
-    if len(selected) != 1:
-        raise UsageError("a launcher (torchrun, srun) runs one stage at a time: name it with --only")
     in_process.take_part(planned, selected[0], options.limit, console)
     summary = summary_of(planned, options)
     summary.exit, summary.worker = DONE, True
@@ -100,7 +104,7 @@ class _Step:
         """Take the stage from the cache, or run it."""
         if self._from_cache():
             return
-        if child_process.is_needed(self.stage, self.invocation.options):
+        if child_process.is_needed(self.stage):
             self._stop_if_interrupted()
             self._run_in_child()
             return

@@ -6,12 +6,11 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from fgrl.base import ranks
 from fgrl.base.console import Console
-from fgrl.base.errors import INTERRUPTED, Stopped
 from fgrl.base.files import remove, sync
 from fgrl.base.sanitizing import hide_in
 from fgrl.experiments.pipeline import workers
@@ -25,6 +24,7 @@ from fgrl.experiments.pipeline.run import Run
 from fgrl.runs.folders import now
 from fgrl.runs.records import StageRecord
 from fgrl.runs.stage import Stage, files_of
+from fgrl.training import launching
 
 
 def run(
@@ -58,7 +58,8 @@ def run(
         running.seed_libraries(with_torch=type(work).uses_torch)
         try:
             try:
-                with workers.reported(folder), contextlib.closing(running):
+                workers.forget(folder)
+                with workers.reported(folder), contextlib.closing(running), launching.connected(running):
                     result = dict(work.run(running) or {}) | criteria(work)
             finally:
                 plan.check_inputs(stage, after=True)
@@ -93,17 +94,6 @@ def run(
     return record
 
 
-@contextlib.contextmanager
-def _leaving_quietly() -> Iterator[None]:
-    """Around a worker: `Stopped` is raised in every process at the same point, and rank 0 reports it."""
-    try:
-        yield
-    except Stopped:
-        pass
-    except KeyboardInterrupt:  # a SIGTERM to this process
-        raise SystemExit(INTERRUPTED) from None
-
-
 def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -> None:
     """Be a worker (a rank above 0) of a distributed stage: compute with the others, write nothing, print nothing."""
     found = plan.runs.find(stage.key)
@@ -113,9 +103,12 @@ def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -
     with (
         Interrupts(lambda _: None, ignores_sigint=True),
         diverted(Path(os.devnull), verbose=console.verbose),
-        _leaving_quietly(),
         workers.silent(folder, ranks.rank()),
         contextlib.closing(running),
     ):
+        if not launching.called(folder, lambda: Stage(folder).is_done(stage.key)):
+            return
         running.seed_libraries()
-        plan.recipe.built_anew(stage.name).run(running)
+        work = plan.recipe.built_anew(stage.name)
+        with launching.connected(running):
+            work.run(running)

@@ -1,19 +1,25 @@
-"""Errors of the user's code in the processes of a distributed stage, which are reported once.
+"""Errors in the processes of a distributed stage, which are reported once.
 
-Mostly all processes raise the same error at the same point. Where only a worker fails, the process of rank 0 notices no
-more than that a connection was closed; so the worker leaves its report in the stage's folder.
+Mostly all processes raise the same error at the same point, and that of rank 0 is reported. Where only a worker (a rank above
+0) fails, its report is in the stage's folder, and rank 0 notices no more than that a connection was closed, or that it is asked to
+stop.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from fgrl.base.errors import UserCodeError
+from fgrl.base import stops
+from fgrl.base.errors import DONE, INTERRUPTED, RankLost, Stopped
 from fgrl.base.files import write_json
 from fgrl.base.sanitizing import hide_in
+from fgrl.experiments.pipeline.endings import Ending, RankFailed, ending
 from fgrl.kinds.functions import as_user_error
 from fgrl.training import launching
 
@@ -22,37 +28,49 @@ REPORT = "failed-rank-{}.json"
 
 @contextmanager
 def silent(folder: Path, rank: int) -> Iterator[None]:
-    """In a worker: an error of the user's code is left for rank 0, and raised no further. Other errors pass."""
+    """In a worker: an error is left for whoever reports it, and ends this process with nothing said; the loss of another rank is
+    said where no `fgrl run` tells of it.
+    """
     try:
         yield
+    except Stopped:  # raised in every process at the same point
+        return
+    except KeyboardInterrupt:  # a SIGTERM to this process
+        raise SystemExit(INTERRUPTED) from None
+    except RankLost as lost:
+        if stops.has_parent():
+            raise SystemExit(launching.FOLLOWED) from None
+        sys.stderr.write(f"{lost.at_terminal()}\n")
+        raise SystemExit(lost.exit_code) from None
     except Exception as error:
-        user = as_user_error(error)
-        if user is None:
-            raise
-        write_json(folder / REPORT.format(rank), hide_in({"report": str(user), "details": user.details}))
+        how = ending(error, folder)
+        if how.bug:
+            how = replace(how, bug=False, message="".join(traceback.format_exception(error)) + how.message)
+        write_json(folder / REPORT.format(rank), hide_in(asdict(how)))
+        # `srun` may kill all ranks where one fails, before rank 0 has reported it
+        raise SystemExit(how.exit_code if stops.has_parent() else DONE) from None
+
+
+def forget(folder: Path) -> None:
+    """Delete what workers left of an earlier attempt."""
+    for left in folder.glob(REPORT.format("*")):
+        left.unlink()
+    launching.forget_waits(folder)
+
+
+def left(folder: Path) -> RankFailed | None:
+    """Return the error that a worker left, if one did."""
+    for file in sorted(folder.glob(REPORT.format("*"))):
+        return RankFailed(Ending(**json.loads(file.read_text(encoding="utf-8"))))
+    return None
 
 
 @contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """In the process of rank 0, around an attempt at a stage: what workers left of an earlier attempt is gone, and an
-    error that follows from that of a worker is replaced by the worker's.
-    """
-    for left in folder.glob(REPORT.format("*")):
-        left.unlink()
-    launching.forget_waits(folder)
-    with reported_left(folder):
-        yield
-
-
-@contextmanager
-def reported_left(folder: Path) -> Iterator[None]:
-    """Replace an error that is not the user's by the one that a worker left, if one did."""
+    """In the process of rank 0: replace an error that follows from that of a worker by the worker's."""
     try:
         yield
     except Exception as error:
-        if as_user_error(error) is not None:
-            raise
-        for file in sorted(folder.glob(REPORT.format("*"))):
-            left_by_worker = json.loads(file.read_text(encoding="utf-8"))
-            raise UserCodeError(left_by_worker["report"], left_by_worker["details"]) from error
+        if as_user_error(error) is None and (cause := left(folder)) is not None:
+            raise cause from error
         raise

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
-from fgrl.base import lazy
+from fgrl.base import lazy, ranks
 from fgrl.base.console import Ticking
 from fgrl.base.errors import OverBudget, Unavailable
 from fgrl.feedback.llm.desk import Call, Desk
@@ -207,11 +207,6 @@ class Cached(Client, ABC):
         gets the same answers; `RuntimeError` on all of them when they ask for different things.
         """
         self._check_setup()
-        if self._run.rank > 0 and together.ranks() == 1:
-            raise RuntimeError(
-                f"rank {self._run.rank} asks a model before the processes of its stage are connected: ask later, when the "
-                "training has started, or on rank 0 alone"
-            )
         together.same_requests(requests)
 
         def direct(share: together.Share[Any, Any]) -> tuple[list[Completion], dict[str, Any]]:
@@ -246,23 +241,23 @@ class Cached(Client, ABC):
             paid.add(call.key)
         return answers
 
-    def _limits(self, ranks: int) -> tuple[int | None, float | None]:
+    def _limits(self, world: int) -> tuple[int | None, float | None]:
         """Return `max_calls` and `budget_usd`; for one of several processes its part of what was left at its beginning."""
         (calls, usd), most, budget = self._before, self.max_calls, self.budget_usd
-        if ranks == 1:
+        if world == 1:
             return most, budget
         return (
-            None if most is None else calls + max(0, most - calls) // ranks,
-            None if budget is None else usd + max(0.0, budget - usd) / ranks,
+            None if most is None else calls + max(0, most - calls) // world,
+            None if budget is None else usd + max(0.0, budget - usd) / world,
         )
 
     def _asked(self, missing: list[Call], *, cached: int, alone: bool) -> dict[str, Completion]:
         """Outcomes of new calls, by key. Nothing is shown of those of a thread."""
-        run, account, ranks = self._run, self._account, together.ranks() if alone else 1
+        run, account, world = self._run, self._account, ranks.connected() if alone else 1
         assert account is not None
         shown = run.progress(f"asking {self.identity()['model']}", cached + len(missing), cached) if not alone else None
         with shown or nullcontext(Ticking("", 0, 0, lambda _ticker: None)) as ticker:
-            limits = (self.tariff(), *self._limits(ranks))
+            limits = (self.tariff(), *self._limits(world))
             desk = Desk(run, account, self._store(), *limits, missing, cached, ticker)
             try:
                 self.put(missing, desk)
@@ -277,7 +272,7 @@ class Cached(Client, ABC):
         if desk.interrupted:
             raise KeyboardInterrupt
         if len(desk.outcomes) < len(missing):
-            raise OverBudget(self._over(desk, ranks))
+            raise OverBudget(self._over(desk, world))
         return desk.outcomes
 
     def _why(self, desk: Desk) -> str:
@@ -290,14 +285,14 @@ class Cached(Client, ABC):
             f"{'; '.join(reasons)} (each is in {desk.run.dir / FAILED})"
         )
 
-    def _over(self, desk: Desk, ranks: int) -> str:
+    def _over(self, desk: Desk, world: int) -> str:
         account, left, limit = desk.account, len(desk.calls) - len(desk.outcomes), desk.limit or "max_calls"
         money = "unknown cost" if desk.tariff is None else f"{account.usd:.6g} USD"
         if limit == "max_calls":
             reached = f"{account.calls + account.flying:,} of {desk.max_calls:,} calls are made ({money})"
         else:
             reached = f"{account.usd:.6g} of {desk.budget_usd:.6g} USD are spent in {account.calls:,} calls"
-        reached += f" by this one of {ranks} processes, which share {limit} evenly" if ranks > 1 else ""
+        reached += f" by this one of {world} processes, which share {limit} evenly" if world > 1 else ""
         return (
             f"{reached}; {left:,} of {len(desk.calls) + desk.cached:,} requests to {self.identity()['model']} are still to ask. "
             f"Every answer is kept: raise {limit} of the client and run the same command, and only what is missing is asked"

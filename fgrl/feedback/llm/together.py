@@ -10,11 +10,10 @@ loaded.
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from fgrl.base import lazy
+from fgrl.base import lazy, ranks
 from fgrl.base.errors import FAILED, FgrlError
 from fgrl.kinds import Client
 from fgrl.kinds.functions import as_user_error
@@ -31,16 +30,6 @@ Share = Callable[[list[W]], list[R]]
 """Work to results, in order."""
 
 
-def ranks() -> int:
-    """How many processes ask together."""
-    return distributed.get_world_size() if _connected() else 1
-
-
-def rank() -> int:
-    """Return the number of this process, from 0."""
-    return distributed.get_rank() if _connected() else 0
-
-
 def everybody(items: Sequence[T]) -> list[T]:
     """Return the items of all ranks, in the order of the ranks."""
     return [item for part in _gathered(list(items)) for item in part]
@@ -48,7 +37,7 @@ def everybody(items: Sequence[T]) -> list[T]:
 
 def same_requests(requests: Sequence[Request]) -> None:
     """Raise `RuntimeError` on every rank when they do not all ask the same."""
-    if ranks() == 1:
+    if ranks.connected() == 1:
         return
     digest = hashlib.sha256("\n".join(request.model_dump_json() for request in requests).encode()).hexdigest()
     arrived = _gathered((len(requests), digest))
@@ -64,7 +53,7 @@ def complete(client: Client, requests: Sequence[Request]) -> list[Completion]:
     """`client.complete(requests)` on every rank, all with the same requests. A client that is not `collective` is
     called by rank 0 alone.
     """
-    if client.collective or ranks() == 1:
+    if client.collective or ranks.connected() == 1:
         return client.complete(requests)
     return lead(lambda _share: client.complete(requests), list)
 
@@ -75,9 +64,9 @@ def lead(direct: Callable[[Share[W, R]], V], answer: Share[W, R]) -> V:
     `direct` gets a function that shares work out: it is split over the ranks, each rank does its part with `answer`,
     and the results come back in order. An exception, of rank 0 or of another one's `answer`, is raised on every rank.
     """
-    if ranks() == 1:
+    if ranks.connected() == 1:
         return direct(answer)
-    if rank() == 0:
+    if ranks.place() == 0:
         return _get(_broadcast(_attempt(direct, lambda work: _shared_out(list(work), answer))))
     while isinstance(order := _broadcast(None), list):
         _gathered(_attempt(answer, _part(order)))
@@ -107,7 +96,7 @@ def in_all(work: Callable[[], T]) -> T:
 
 def _part(work: list[W]) -> list[W]:
     """Of this rank: parts are neighbours, and differ by one in size at most."""
-    first, last = (len(work) * number // ranks() for number in (rank(), rank() + 1))
+    first, last = (len(work) * number // ranks.connected() for number in (ranks.place(), ranks.place() + 1))
     return work[first:last]
 
 
@@ -132,16 +121,11 @@ def _shared_out(work: list[W], answer: Share[W, R]) -> list[R]:
     return [result for part in _gathered(_attempt(answer, _part(work))) for result in _get(part)]
 
 
-def _connected() -> bool:
-    loaded = "torch.distributed" in sys.modules  # whoever connected processes has loaded it
-    return loaded and distributed.is_available() and distributed.is_initialized()
-
-
 def _gathered(item: T) -> list[T]:
     """Of every rank."""
-    if ranks() == 1:
+    if ranks.connected() == 1:
         return [item]
-    parts: list[Any] = [None] * ranks()
+    parts: list[Any] = [None] * ranks.connected()
     distributed.all_gather_object(parts, item)
     return parts
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fgrl.base import stops
+from fgrl.base import ranks, stops
 from fgrl.base.errors import EngineFailed, Stopped, UsageError
 from fgrl.feedback.llm import background, together
 from fgrl.kinds import Drawer, Drawing, DrawRequest, Parcel, Transfer
@@ -80,11 +80,11 @@ class Served(Drawer):
             return
         servers = self._lent()
         with servers.reserved():
-            if together.ranks() == 1:
+            if ranks.connected() == 1:
                 self._bring_first(version)
                 return
             name = together.lead(lambda _share: self._bring_first(version), list)
-            if together.rank():
+            if ranks.place():
                 self._id, servers.started = name, True
                 self._replace_parcel(version, servers)
 

@@ -82,3 +82,17 @@ def meet() -> None:
     """Wait until all that are connected are here."""
     if connected() > 1:
         distributed.barrier()
+
+
+def is_mine(number: int) -> bool:
+    """Return True if this process has the part of this number, from 0, of work that is shared out."""
+    return number % connected() == place()
+
+
+def leave() -> bool:
+    """End what the processes of a stage do together. Return True in the one that goes on, alone, with what all have made."""
+    first = place() == 0
+    if connected() > 1:
+        meet()
+        distributed.destroy_process_group()
+    return first

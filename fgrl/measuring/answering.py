@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fgrl import rollouts
-from fgrl.base import seeds, stops
+from fgrl.base import ranks, seeds, stops
 from fgrl.base.errors import DataError
 from fgrl.kinds import Drawer, Reward
 from fgrl.kinds.specs import Sampling
@@ -23,6 +23,9 @@ from fgrl.rollouts.conversing import talking
 from fgrl.rollouts.padding import FROZEN_MICRO_BATCH_SIZE
 from fgrl.rollouts.policies import LentPolicy
 from fgrl.types import DrawnResponse, Message, Rewards, Rollout, Sample
+
+LOST = ".failed.jsonl"
+"""Ending of a part in which an environment failed."""
 
 
 @torch.no_grad()
@@ -46,7 +49,8 @@ def answers(
     first: the number of the first prompt among all prompts, where a process answers a part of them: which random stream
     an answer is drawn from depends on its prompt's number. without_adapter: where there is no `reference`, it is the
     model with its adapter switched off. fingerprint: identifies the model's weights, for rewards that need "policy".
-    parts: a folder that keeps the answers of every batch, for a process that continues.
+    parts: a folder that keeps the answers of every batch, for a process that continues. With it the processes of the stage share the
+    batches out, and rank 0 returns all answers.
     """
     others = {f"reward {key}": reward.tokenizer() for key, reward in rewards.items()}
     rollouts.check_same_tokens(model, reference=None if reference is None else reference.tokenizer, **others)
@@ -88,23 +92,34 @@ def answers(
         return answers
 
     every: list[Answer] = []
+    stored: list[Path] = []
+    world = 1 if parts is None else ranks.connected()
     if parts is not None:
         parts.mkdir(parents=True, exist_ok=True)
     chunk = max(1, asked.engine.at_once(sampling.batch_size) // asked.per_prompt)
-    with drawer, run.progress(f"answers of {name}", len(prompts) * asked.per_prompt) as ticker:
+    with drawer, run.progress(f"answers of {name}", len(prompts) * asked.per_prompt // world) as ticker:
         drawer.take(model, 0)  # all processes, also one without prompts
-        for start in range(0, len(prompts), chunk):
+        for number, start in enumerate(range(0, len(prompts), chunk)):
             asked_now, place = prompts[start : start + chunk], first + start
             part = None if parts is None else parts / f"{place:08d}-{place + len(asked_now):08d}.jsonl"
-            if part is not None and part.exists():
-                answers = read_answers(part)[name]
-            else:
+            if part is not None:
+                stored.append(part)
+            if world > 1 and not ranks.is_mine(number):
+                continue
+            if part is None or not part.exists():
                 answers = answers_to(asked_now, place)
-                if part is not None and all(answer.lost is None for answer in answers):
-                    write_answers(part, {name: answers})
-            every += answers
-            ticker.advance(len(answers))
+                if part is None:
+                    every += answers
+                else:
+                    again = any(answer.lost is not None for answer in answers)  # by a process that continues
+                    write_answers(part.with_suffix(LOST) if again else part, {name: answers})
+            ticker.advance(len(asked_now) * asked.per_prompt)
             stops.point()
+    if world > 1:
+        ranks.meet()
+        stored = stored if ranks.place() == 0 else []  # which it may remove at once
+    for part in stored:
+        every += read_answers(part if part.exists() else part.with_suffix(LOST))[name]
     return every
 
 

@@ -109,7 +109,7 @@ def join(device: Any, **how: Any) -> None:
         "nccl" if on_gpu else "gloo", timeout=WAIT_LIMIT, device_id=device if on_gpu else None, **how
     )
     if on_gpu:
-        atexit.register(torch.distributed.destroy_process_group)
+        atexit.register(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
 
 
 def _meeting_place(folder: Path) -> Path | None:

@@ -72,7 +72,7 @@ class Machines(Settings):
     """Where the stages of a recipe train and draw."""
 
     train: Place = Place()
-    """For every stage that trains."""
+    """For every stage that trains; `devices` also for those that share their work out (sample, calibrate, evaluate)."""
     engine: dict[str, Any] = {}
     """For every engine that has these fields: `devices`, `copies`, `tensor_parallel`, `transfer`, `python`, `servers`, `memory`,
     `rest` and the others of `fgrl show engine vllm` that count for no key.
@@ -95,8 +95,10 @@ def placed(file: Path, recipe: Recipe) -> list[str]:
     machines = read(file)
     engines = {name: list(_engines(stage)) for name, stage in recipe.stages.items()}
     training = [name for name, stage in recipe.stages.items() if "train" in type(stage).model_fields]
+    sharing = [name for name, stage in recipe.stages.items() if "devices" in type(stage).model_fields]
     for name, place in machines.stages.items():
         known = training if _trains(place) else [name for name, own in engines.items() if own]
+        known = known + sharing if _given(place).keys() == {"devices"} else known
         if name not in known:
             what = "trains" if _trains(place) else "draws"
             raise UsageError(
@@ -108,6 +110,9 @@ def placed(file: Path, recipe: Recipe) -> list[str]:
         for field, value in (machines.train.model_dump() | _given(machines.stages.get(name))).items()
         if value is not None
     ]
+    for name in sharing:
+        devices = (machines.train.model_dump() | _given(machines.stages.get(name)))["devices"]
+        overrides += [] if devices is None else [f"stages.{name}.devices={devices}"]
     _check(machines.engine, [engine for own in engines.values() for _path, engine in own], f"{file}: engine")
     for name, own in engines.items():
         special = machines.stages[name].engine if name in machines.stages else {}

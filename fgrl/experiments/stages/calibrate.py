@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
-from fgrl.base import lazy
+from fgrl.base import lazy, ranks
 from fgrl.base.errors import DataError
-from fgrl.base.files import write_json
+from fgrl.base.files import atomically, write_json
 from fgrl.kinds import GIVEN_NEEDS, Normalizer, Peek, Reader, Reward, Run, Stage, check_scorer
 from fgrl.kinds.specs import ModelSpec, check_lengths
 from fgrl.registry import Key, Unkeyed, register
@@ -30,6 +31,7 @@ passes = lazy.load("fgrl.rollouts.passes")
 previews = lazy.load("fgrl.experiments.stages.previews")
 torch = lazy.load("torch")
 rollouts = lazy.load("fgrl.rollouts")
+safetensors = lazy.load("safetensors.torch")
 sizes = lazy.load("fgrl.experiments.stages.sizes")
 
 
@@ -53,6 +55,12 @@ class CalibrateStage(Stage):
     """Prompt and response together."""
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=2, le=1_000_000)
     """Responses scored at the same time."""
+    devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
+    """Processes that share the responses out, one per device. The result is that of one process."""
+
+    def processes(self) -> int:
+        """Return `devices`; what a reward asks a language model is asked by one process."""
+        return self.devices if self.reward.asked_client() is None else 1
 
     def _rows(self, model: Any, limit: int | None = None) -> Any:
         return encoding.pairs(islice(self.data.pairs(), limit), model, self.max_prompt_tokens, self.max_tokens)
@@ -82,7 +90,7 @@ class CalibrateStage(Stage):
         """Yield one pass of both responses of all pairs through each model."""
         given = counting.texts(self.data, peek, self.max_prompt_tokens, self.max_tokens)
         for role in self._roles():
-            yield counting.passing(f"pass of {role.name}", role, 2 * given.tokens, peek)
+            yield counting.passing(f"pass of {role.name}", role, 2 * given.tokens, peek, self.processes())
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. the calibration responses as token ids
@@ -96,7 +104,10 @@ class CalibrateStage(Stage):
         # 2. the entropies that cut them, computed once and kept in the cache
         entropies = passes.entropies(rows, run, self.model) if "ref_entropy" in self.reward.needs() else None
         # 3. reward and location of every segment of every response
-        rewards, locations, valid = self._actions(rows, model, run, entropies)
+        parts = self._parts(rows, model, run, entropies)
+        if not ranks.leave():
+            return {}
+        rewards, locations, valid = _joined(parts)
         # 4. the fit
         stats = self.normalizer.fit(rewards, locations, valid)
         write_json(run.out / "stats.json", stats)
@@ -106,30 +117,32 @@ class CalibrateStage(Stage):
             **rows.cut_counts(),
         }
 
-    def _actions(self, rows: Any, model: Any, run: Run, entropies: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """`Reward.actions` of all rows, computed in micro-batches of similar length: each [B,S] on the CPU."""
-        parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    def _parts(self, rows: Any, model: Any, run: Run, entropies: Any) -> list[Path]:
+        """Return files with `Reward.actions` of all rows, in micro-batches of similar length, of which each process computes a share. A
+        process that continues finds what there is.
+        """
         lengths = rows.lengths()
         order = sorted(range(len(rows)), key=lengths.__getitem__)
-        with run.progress("calibration responses", len(rows)) as ticker:
-            for start in range(0, len(order), self.batch_size):
-                chosen = order[start : start + self.batch_size]
-                rollout = scoring.as_rollout(
-                    [rollouts.given(model, rows[i]["prompt"], rows[i]["response"]) for i in chosen], model,
-                    needs=self.reward.needs(), reference=model,
-                    entropies=None if entropies is None else [entropies[i] for i in chosen],
-                )  # fmt: skip
-                rewards, locations, valid = self.reward.actions(rollout)
-                parts.append((rewards.cpu(), locations.cpu(), valid.cpu()))
+        groups = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        folder = run.dir / "parts"
+        folder.mkdir(exist_ok=True)
+        parts = [folder / f"{self.batch_size}-{number:08d}.safetensors" for number in range(len(groups))]
+        with run.progress("calibration responses", len(rows) // ranks.connected()) as ticker:
+            for number, (part, chosen) in enumerate(zip(parts, groups, strict=True)):
+                if not ranks.is_mine(number):
+                    continue
+                if not part.exists():
+                    rollout = scoring.as_rollout(
+                        [rollouts.given(model, rows[i]["prompt"], rows[i]["response"]) for i in chosen], model,
+                        needs=self.reward.needs(), reference=model,
+                        entropies=None if entropies is None else [entropies[i] for i in chosen],
+                    )  # fmt: skip
+                    actions = zip(("rewards", "locations", "valid"), self.reward.actions(rollout), strict=True)
+                    with atomically(part) as partial:
+                        safetensors.save_file({name: values.cpu().contiguous() for name, values in actions}, partial)
                 ticker.advance(len(chosen))
                 run.stop_if_interrupted()
-        width = max(rewards.shape[1] for rewards, _locations, _valid in parts)
-
-        def joined(tensors: Sequence[Tensor]) -> Tensor:
-            return torch.cat([torch.nn.functional.pad(tensor, (0, width - tensor.shape[1])) for tensor in tensors])
-
-        rewards, locations, valid = map(joined, zip(*parts, strict=True))
-        return rewards, locations, valid
+        return parts
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
         """Calibration responses with their raw segment rewards."""
@@ -141,3 +154,14 @@ class CalibrateStage(Stage):
         yield from previews.of_rollout(
             rollout, self.reward.scored(rollout), model.tokenizer, [row["lost"] for row in rows]
         )
+
+
+def _joined(parts: Sequence[Path]) -> list[Tensor]:
+    """Return rewards, locations and validity of the actions of all rows, each [B,S]."""
+    read = [safetensors.load_file(part) for part in parts]
+    width = max(part["rewards"].shape[1] for part in read)
+
+    def padded(tensor: Tensor) -> Tensor:
+        return torch.nn.functional.pad(tensor, (0, width - tensor.shape[1]))
+
+    return [torch.cat([padded(part[name]) for part in read]) for name in ("rewards", "locations", "valid")]

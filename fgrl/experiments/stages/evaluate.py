@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.base import lazy
+from fgrl.base import lazy, ranks
 from fgrl.base.errors import DataError
 from fgrl.base.files import write_json
 from fgrl.experiments.stages import names
@@ -75,6 +75,13 @@ class EvaluateStage(Stage, HeldOut):
     """Write the answers in the formats of these benchmarks as well, for their own judges (see `answer_files`)."""
     show: Annotated[int, Unkeyed] = Field(10, ge=0)
     """Answers printed at the end."""
+    devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
+    """Processes that share the drawing and scoring of answers out, one per device. The result is that of one process."""
+
+    def processes(self) -> int:
+        """Return `devices` where they draw; servers, and language models that a reward asks, are asked by one process."""
+        asks = any(reward.asked_client() for reward in self.rewards.values())
+        return self.devices if self.models and self.engine.elsewhere() is None and not asks else 1
 
     @property
     def names(self) -> list[str]:
@@ -164,7 +171,8 @@ class EvaluateStage(Stage, HeldOut):
         texts = counting.texts(self.prompts, peek, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
         drawn = replace(texts, rows=texts.rows * self.per_prompt)
         for name, model in self.models.items():
-            yield from counting.drawing(memory.Role(name, model), drawn, self.sampling, self.engine, peek)
+            role = memory.Role(name, model)
+            yield from counting.drawing(role, drawn, self.sampling, self.engine, peek, devices=self.processes())
         asking, answers = [*self.rewards.values(), *self.metrics], drawn.rows * len(self.models)
         for part in asking:
             yield from counting.answering(part, answers, texts.prompt + texts.response, peek)
@@ -241,18 +249,24 @@ class EvaluateStage(Stage, HeldOut):
                 model = run.model(spec)
                 if self.sampling is not None:
                     lost = rollouts.cut_prompts(model.tokenizer, prompts, self.sampling.max_prompt_tokens)
-                    write_json(run.dir / f"cut-{name}.json", lost.summary())
+                    if run.rank == 0:
+                        write_json(run.dir / f"cut-{name}.json", lost.summary())
                     if lost.cut:
                         run.say(f"{name}: {lost.warning()}")
                 if credits_policy:
                     policy_records.record(run, name, spec, answered_by[name], model, part)
+                ranks.meet()  # all have seen what an earlier start left
                 own: list[Answer] = []
+                first = 0
                 for sampling, group in self._samplings(prompts):
                     own += answering.answers(
                         self, name, model, other, group, run, sampling=sampling, rewards=self.rewards, seed=run.seed,
-                        first=len(own) // self.per_prompt, fingerprint=answered_by.get(name),
+                        first=first, fingerprint=answered_by.get(name),
                         parts=part.with_suffix(""),
                     )  # fmt: skip
+                    first += len(group)
+                if run.rank:
+                    continue
                 self.check_conversations(name, own, run.say)
                 write_answers(part, {name: own})
                 shutil.rmtree(part.with_suffix(""), ignore_errors=True)
@@ -260,6 +274,8 @@ class EvaluateStage(Stage, HeldOut):
             if (cut_of_model := run.dir / f"cut-{name}.json").exists():  # of an earlier start, too
                 counts |= {f"{what} of {name}": number for what, number in json.loads(cut_of_model.read_text()).items()}
             run.stop_if_interrupted()
+        if not ranks.leave():
+            return {}
         for name, reader in self.given.items():
             answers[name] = given.answers(name, reader.read(), prompts, cut=cut)
         if answered_by:

@@ -142,7 +142,7 @@ class FinetuneStage(TrainingStage):
         units = read.rows - round(self.holdout * read.rows)
         steps = min(units * train.epochs // train.batch_size, train.max_steps or math.inf)
         for name, spec in self.algorithm.frozen_models(self.model).items():
-            yield counting.passing(f"pass of {name}", memory.Role(name, spec), read.rows * of_unit, peek)
+            yield counting.passing(f"pass of {name}", memory.Role(name, spec), read.rows * of_unit, peek, train.world)
         yield counting.training(
             self._role(), steps * train.batch_size * of_unit, peek, train, steps // train.checkpoint_every
         )

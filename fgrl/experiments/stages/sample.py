@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from fgrl.base import lazy
+from fgrl.base import lazy, ranks
 from fgrl.experiments.stages import sizes
 from fgrl.kinds import Engine, Environment, Expected, Peek, Reader, Run, Stage, ToDraw, default_engine
 from fgrl.kinds.functions import report_failures
 from fgrl.kinds.reader import expected
 from fgrl.kinds.specs import ModelSpec, Sampling
-from fgrl.registry import Key, register
+from fgrl.registry import Key, Unkeyed, register
 from fgrl.types import DrawnResponse, Response, Sample, Samples, messages_of, read_jsonl, write_jsonl
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ estimating = lazy.load("fgrl.feedback.llm.estimating")
 memory = lazy.load("fgrl.training.memory")
 rollouts = lazy.load("fgrl.rollouts")
 previews = lazy.load("fgrl.experiments.stages.previews")
+together = lazy.load("fgrl.feedback.llm.together")
+
+LOST = ".failed.jsonl"
+"""Ending of a part in which the environment failed: another run draws it again."""
 
 
 @register("sample")
@@ -50,6 +54,12 @@ class SampleStage(Stage):
     """What draws."""
     environment: Environment | None = None
     """What the model talks to; null: a response is one turn."""
+    devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
+    """Processes that share the prompts out, one per device. The result is that of one process."""
+
+    def processes(self) -> int:
+        """Return `devices` where they draw; servers are asked by one process."""
+        return self.devices if self.engine.elsewhere() is None else 1
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("model",): (self.model, "lm")}
@@ -62,7 +72,9 @@ class SampleStage(Stage):
         """Yield the drawing of all responses."""
         given = counting.texts(self.prompts, peek, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
         drawn = replace(given, rows=given.rows * self.per_prompt)
-        return counting.drawing(memory.Role("model", self.model), drawn, self.sampling, self.engine, peek)
+        return counting.drawing(
+            memory.Role("model", self.model), drawn, self.sampling, self.engine, peek, devices=self.processes()
+        )
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """Return at most how many questions the environment asks, in a plan."""
@@ -95,26 +107,32 @@ class SampleStage(Stage):
         if cut.cut:
             run.say(cut.warning())
         responses = len(prompts) * self.per_prompt
-        with self.engine.open(model) as drawer, run.progress("responses", responses) as ticker:
+        with self.engine.open(model) as drawer, run.progress("responses", responses // ranks.connected()) as ticker:
             drawer.take(model, 0)
             talker = conversing.talking(drawer, self.environment, model)
-            for start in range(0, len(prompts), chunk):
+            for number, start in enumerate(range(0, len(prompts), chunk)):
                 batch = prompts[start : start + chunk]
                 # both ends, so that what another `sampling.batch_size` left unfinished is not taken for this part
                 part = folder / f"{start:08d}-{start + len(batch):08d}.jsonl"
+                parts.append(part)
+                if not ranks.is_mine(number):
+                    continue
                 if not part.exists():
                     drawn = rollouts.draw(
                         model, talker, batch, self.sampling, self.per_prompt, seed=run.seed, first=start,
                     )  # fmt: skip
                     lost = [each.lost for group in drawn for each in group if each.lost is not None]
                     if lost:  # a run that goes on draws it again
-                        failures, part = failures + lost, part.with_suffix(".failed.jsonl")
+                        failures, part = failures + lost, part.with_suffix(LOST)
                     write_jsonl(
                         part, (with_drawn(sample, generated) for sample, generated in zip(batch, drawn, strict=True))
                     )
-                parts.append(part)
                 ticker.advance(len(batch) * self.per_prompt)
                 run.stop_if_interrupted()
+        failures = together.everybody(failures)
+        if not ranks.leave():
+            return {}
+        parts = [part if part.exists() else part.with_suffix(LOST) for part in parts]
         if self.environment is not None and failures:
             report_failures(self.environment, failures, responses, "conversations", run.say)
         count = write_jsonl(run.out / "samples.jsonl", (s for part in parts for s in read_jsonl(part, Sample)))

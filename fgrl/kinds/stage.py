@@ -58,7 +58,7 @@ class Stage(Component, ABC):
         return []
 
     def processes(self) -> int:
-        """Return how many processes train together, one a device; several are started in a separate process."""
+        """Return how many processes compute together, one a device. Several are started, and all call `run`."""
         return 1
 
     def accelerator(self) -> Accelerator:

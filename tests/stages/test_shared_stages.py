@@ -24,7 +24,11 @@ def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Pa
     path = tiny_recipe.write(tmp_path_factory.mktemp("recipe"), tiny_model_dir)
     data = yaml.safe_load(path.read_text())
     calibrate, evaluate = data["stages"]["calibrate"], data["stages"]["evaluate"]
-    calibrate["reward"] = {"name": "segment_rm", "model": "${vars.base}", "segmenter": {"name": "entropy", "cutoff": 2.0}}
+    calibrate["reward"] = {
+        "name": "segment_rm",
+        "model": "${vars.base}",
+        "segmenter": {"name": "entropy", "cutoff": 2.0},
+    }
     calibrate["batch_size"] = 5
     evaluate["models"] = {"sft": {"base": "${vars.base}"}, "other": {"base": "${vars.base}"}}
     evaluate["prompts"] = {"name": "lines", "path": "topics.txt", "limit": 7}
@@ -41,7 +45,9 @@ def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Pa
     return path
 
 
-def ranks_run(recipe: Path, folder: Path, stage: str, world: int, disturb: Callable[[int], Any] = lambda _rank: None) -> list[int]:
+def ranks_run(
+    recipe: Path, folder: Path, stage: str, world: int, disturb: Callable[[int], Any] = lambda _rank: None
+) -> list[int]:
     """A stage in so many processes, as `srun` starts them. Return their exit codes."""
     folder.mkdir(exist_ok=True)
     step = {"SLURM_STEP_NUM_TASKS": str(world), "SLURM_JOB_ID": f"{len(list(folder.iterdir()))}"}

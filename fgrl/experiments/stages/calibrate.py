@@ -56,7 +56,8 @@ class CalibrateStage(Stage):
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=2, le=1_000_000)
     """Responses scored at the same time."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share the responses out, one per device. The result is that of one process."""
+    """Processes that share the responses out, one per device; it is one where the reward asks a language model. The
+    result is that of one process."""
 
     def processes(self) -> int:
         """Return `devices`; what a reward asks a language model is asked by one process."""

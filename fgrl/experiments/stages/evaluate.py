@@ -76,7 +76,8 @@ class EvaluateStage(Stage, HeldOut):
     show: Annotated[int, Unkeyed] = Field(10, ge=0)
     """Answers printed at the end."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share the drawing and scoring of answers out, one per device. The result is that of one process."""
+    """Processes that share the drawing and scoring of answers out, one per device; it is one where servers draw, or a
+    reward asks a language model. The result is that of one process."""
 
     def processes(self) -> int:
         """Return `devices` where they draw; servers, and language models that a reward asks, are asked by one process."""

@@ -55,7 +55,7 @@ class SampleStage(Stage):
     environment: Environment | None = None
     """What the model talks to; null: a response is one turn."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share the prompts out, one per device. The result is that of one process."""
+    """Processes that share the prompts out, one per device; one asks servers. The result is that of one process."""
 
     def processes(self) -> int:
         """Return `devices` where they draw; servers are asked by one process."""

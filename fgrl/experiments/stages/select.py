@@ -60,6 +60,8 @@ class SelectStage(EvaluateStage):
     def run(self, run: Run) -> dict[str, Any]:
         # 1. answers of all models, and the numbers
         summary = super().run(run)
+        if run.rank:
+            return summary
         known = {measure.name: measure for measure in measures(Report(run.out).read())}
         # 2. the best one
         named = (name for name, measure in known.items() if any(measure[model] for model in self.candidates))

@@ -280,7 +280,8 @@ def test_workers_join_without_writing(bench: Bench, stages: ModuleType, monkeypa
     recipe = {"first": stages.Counting(devices=2)}
     (plan(fake_recipe(bench.folder, **recipe), bench.runs)["first"].dir / "out").mkdir(parents=True)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    with pytest.raises(UsageError, match="--only"):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UsageError, match="--only"):
+        patch.setenv("WORLD_SIZE", "2")
         bench.run(**recipe, second=stages.Counting(steps=7))
     summary = bench.run(_options=Options(only=["first"]), **recipe)
     assert summary.worker

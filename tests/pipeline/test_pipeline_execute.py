@@ -280,9 +280,10 @@ def test_workers_join_without_writing(bench: Bench, stages: ModuleType, monkeypa
     recipe = {"first": stages.Counting(devices=2)}
     (plan(fake_recipe(bench.folder, **recipe), bench.runs)["first"].dir / "out").mkdir(parents=True)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(UsageError, match="--only"):
-        patch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="--only"):
         bench.run(**recipe, second=stages.Counting(steps=7))
+    monkeypatch.delenv("WORLD_SIZE")
     summary = bench.run(_options=Options(only=["first"]), **recipe)
     assert summary.worker
     assert bench.stream.getvalue() == ""

@@ -17,9 +17,14 @@ from training_helpers import row, tiny
 
 from fgrl.components.algorithms.dpo import DPO
 from fgrl.experiments.pipeline.log import read_log
+from fgrl.kinds import Engine
+from fgrl.kinds.specs import Sampling
+from fgrl.registry import build
+from fgrl.rollouts import pad, sample
 from fgrl.training.offline import OfflineRounds
 from fgrl.training.trainer import OfflineSettings
 from fgrl.training.training_module import TrainingModule
+from fgrl.types import Prompt
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -85,6 +90,32 @@ def test_rows_without_padding_score_as_padded_ones(dtype: str, tiny_model_dir: P
     within = 1e-4 if dtype == "float32" else 0.05
     for padded, packed in zip(*found, strict=True):
         torch.testing.assert_close(packed, padded, atol=within * max(1.0, float(padded.abs().max())), rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_engine_paged_draws_from_the_model_and_keeps_nothing(dtype: str, tiny_model_dir: Path) -> None:
+    """In 20 updates; with flash kernels where they are installed and the weights are bfloat16."""
+    model = tiny(tiny_model_dir, trainable=True, lora=LORA, dtype=dtype).to("cuda")
+    stir(model)
+    optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=1e-4)
+    prompts, held = [[1, 20 + place, 30, 40] for place in range(8)], []
+    drawer = build(Engine, "paged").open(model)
+    for number in range(20):
+        drawer.take(model, number)
+        drawn = sample(
+            model, drawer, [Prompt(tuple(each)) for each in prompts], Sampling(max_new_tokens=40), seed=number
+        )
+        batch = pad(prompts, [each.token_ids for each in drawn], model.pad_id, model.eos_ids).to("cuda")
+        logp = model.score(batch).logp
+        given = torch.tensor([value for each in drawn for value in each.token_logp or ()], device="cuda")
+        assert float((given - logp.detach()[batch.mask]).abs().mean()) < (1e-3 if dtype == "float32" else 0.1)
+        (-logp.sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert model.transformer.config._attn_implementation == "sdpa"
+        del batch, logp, given
+        held.append(torch.cuda.memory_allocated())
+    assert held[-1] <= held[1]
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])

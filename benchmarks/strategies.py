@@ -1,10 +1,11 @@
 """Training under each strategy, in one process and in two, cut into micro-batches in several ways, against one process.
 
     python benchmarks/strategies.py [--strategies ddp deepspeed_stage_2 ...] [--algorithms dpo ...] [--processes 2] [--pieces 3]
-                                    [--tokens 24]
+                                    [--tokens 24] [--models plain lora tied checkpointing] [--precision bf16-mixed]
 
-Two optimizer steps, of 8 and of 3 units (the last micro-batches of the second one are empty), in float32, on CPUs, with a
-tiny random model. Compared with strategy `auto` and one micro-batch for each step, where d is the norm of a difference:
+Two optimizer steps, of 8 and of 3 units (the last micro-batches of the second one are empty) or, online, of 10 responses each to
+five prompts (so that processes have unequally many), in float32, on CPUs, with a tiny random model. Responses are made up, and
+the reward is partly that of a frozen model. Compared with strategy `auto` and one micro-batch for each step, where d is the norm of a difference:
 
     loss            relative difference of the first step's loss
     gradient        d(gradient of the first step) / |gradient|
@@ -12,8 +13,10 @@ tiny random model. Compared with strategy `auto` and one micro-batch for each st
     logged          largest relative difference of a logged loss, of the second step, too, which follows from the first
     step            d(weights after both steps) / |their change|
     clipped step    the same where `clip_norm` shortens the gradient, with an Adam whose steps are proportional to it
+    sent            tensors of which an engine gets another SHA-256, with adapters merged (online)
 
-With --tokens, rows are read without padding, and a micro-batch has at most so many tokens, whatever --pieces says.
+With --tokens, rows are read without padding, and a micro-batch has at most so many tokens, whatever --pieces says. With --precision
+bf16-mixed, the training that is compared with has it too, and no bound counts.
 
 Prints a Markdown table with the largest of each. Exit code 1 when a difference is above its bound.
 """
@@ -33,11 +36,12 @@ from pathlib import Path
 from typing import Any
 
 STRATEGIES = ("ddp", "fsdp", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
-SHARDED = ("fsdp", "deepspeed_stage_3")
-OFFLINE, ONLINE = ("bradley_terry", "dpo", "sft"), ("ppo", "grpo")
+NOT_ONLINE = ("deepspeed_stage_3",)
+OFFLINE, ONLINE = ("bradley_terry", "dpo", "sft"), ("ppo", "grpo", "rtt_grpo")
+MODELS = ("plain", "lora", "tied", "checkpointing")
 PIECES = (1, 2, 3, 4)
 """Micro-batches of an optimizer step, on each device; 8 units in 3 pieces are 3 + 3 + 2."""
-BOUNDS = {"loss": 1e-5, "gradient": 1e-5, "norm": 1e-5, "logged": 1e-3, "step": 1e-3, "clipped step": 1e-3}
+BOUNDS = {"loss": 1e-5, "gradient": 1e-5, "norm": 1e-5, "logged": 1e-3, "step": 1e-3, "clipped step": 1e-3, "sent": 0}
 
 
 def main() -> int:
@@ -47,6 +51,8 @@ def main() -> int:
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--pieces", nargs="+", type=int, default=PIECES)
     parser.add_argument("--tokens", type=int, help="micro_batch_tokens of all trainings but the one compared with")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["plain"])
+    parser.add_argument("--precision", choices=["32-true", "bf16-mixed"], default="32-true")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -55,24 +61,37 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="strategies-") as made:
         folder = Path(made)
-        launch([case for name in options.algorithms for case in cases(name, "auto", 1, [1], None)], 1, folder)
+        more = [{"model": model, "precision": options.precision} for model in options.models]
+        alone = [
+            case | each for each in more for name in options.algorithms for case in cases(name, "auto", 1, [1], None)
+        ]
+        launch(alone, 1, folder)
         rows = {}
         for processes in options.processes:
             tried = [
-                case for strategy in options.strategies for name in options.algorithms
-                if name in OFFLINE or strategy not in SHARDED for case in cases(name, strategy, processes, options.pieces, options.tokens)
+                case | each for each in more for strategy in options.strategies for name in options.algorithms
+                if name in OFFLINE or strategy not in NOT_ONLINE
+                for case in cases(name, strategy, processes, options.pieces, options.tokens)
             ]  # fmt: skip
             launch(tried, processes, folder)
-            for row, mine in groupby(tried, lambda case: (case["strategy"], case["processes"], case["algorithm"])):
+            for row, mine in groupby(tried, lambda case: tuple(case[name] for name in ROW)):
                 rows[row] = compared(list(mine), folder)
-    broken = [row for row, worst in rows.items() if not all(worst[what] <= bound for what, bound in BOUNDS.items())]
+    broken = (
+        []
+        if options.precision != "32-true"
+        else [row for row, worst in rows.items() if not all(worst[what] <= bound for what, bound in BOUNDS.items())]
+    )
     if options.json:
-        print(json.dumps([dict(zip(("strategy", "processes", "algorithm"), row, strict=True)) | worst for row, worst in rows.items()]))  # fmt: skip
+        print(json.dumps([dict(zip(ROW, row, strict=True)) | worst for row, worst in rows.items()]))
     else:
         print(table(rows, options.pieces))
-    for strategy, processes, name in broken:
-        print(f"{strategy}, {processes} processes, {name}: a difference is above its bound", file=sys.stderr)
+    for strategy, processes, name, model in broken:
+        print(f"{strategy}, {processes} processes, {name}, {model}: a difference is above its bound", file=sys.stderr)
     return 1 if broken else 0
+
+
+ROW = ("strategy", "processes", "algorithm", "model")
+"""What a row of the table is about."""
 
 
 def cases(algorithm: str, strategy: str, processes: int, pieces: Any, tokens: int | None) -> Iterator[dict[str, Any]]:
@@ -97,6 +116,7 @@ def launch(tried: list[dict[str, Any]], processes: int, folder: Path) -> None:
     ranks = []
     for rank in range(processes):
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0", "LOCAL_RANK": str(rank)}
+        place |= {"RANK": str(rank), "WORLD_SIZE": str(processes)}
         command = [sys.executable, __file__, "--worker", json.dumps({"cases": tried, "folder": str(folder)})]
         output = (folder / f"output-{rank}.txt").open("w+")
         ranks.append((subprocess.Popen(command, env=os.environ | quiet | place, stdout=output, stderr=output), output))
@@ -116,6 +136,12 @@ def work(given: dict[str, Any]) -> None:
 
     warnings.simplefilter("ignore")
     folder = Path(given["folder"])
+    if int(os.environ["WORLD_SIZE"]) > 1:
+        import torch
+
+        from fgrl.training import launching
+
+        launching.join(torch.device("cpu"), init_method="env://")
     for case in given["cases"]:
         train(case, folder)
 
@@ -146,7 +172,8 @@ def train(case: dict[str, Any], folder: Path) -> None:
     (place / "out").mkdir(parents=True, exist_ok=True)
     # Lightning removes the number of processes from the environment after each training
     run = Run("training", place, cache=folder / "cache", rank=rank, accelerator="cpu")
-    module = Watched(rounds_of(case, model_folder(folder), run))
+    rounds = rounds_of(case, model_folder(folder, tied=case["model"] == "tied"), run)
+    module = Watched(rounds)
     before = {name: value.detach().clone() for name, value in module.model.named_parameters() if value.requires_grad}
     module.fit(checkpoint_every=1)
     if rank == 0:
@@ -158,6 +185,7 @@ def train(case: dict[str, Any], folder: Path) -> None:
             "norm": [row[name] for row in log for name in ("grad_norm", "critic_grad_norm") if name in row],
             "gradient": module.gradient,
             "before": before,
+            "sent": getattr(getattr(rounds, "drawer", None), "sent", {}),
             "after": {name: after[name].detach().clone() for name in before},
         }
         torch.save(told, folder / f"{name_of(case)}.pt")
@@ -184,8 +212,8 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
     from fgrl.components.algorithms.dpo import DPO
     from fgrl.components.algorithms.grpo import GRPO
     from fgrl.components.algorithms.ppo import PPO
+    from fgrl.components.algorithms.rtt_grpo import RTTGRPO
     from fgrl.components.algorithms.sft import SFT
-    from fgrl.components.engines.hf import HF
     from fgrl.components.segmenters.ngram import NGram
     from fgrl.kinds.specs import ModelSpec, Sampling
     from fgrl.training.alarms import Alarms
@@ -196,10 +224,18 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
 
     def load(head: str, seed: int = 0) -> Any:
         torch.manual_seed(seed)
-        return models.load(ModelSpec(base=str(model)), head=head, trainable=True)
+        lora = {"r": 4, "alpha": 8, "dropout": 0.0} if case["model"] == "lora" else None
+        spec = {"base": str(model), "lora": lora, "gradient_checkpointing": case["model"] == "checkpointing"}
+        net = models.load(ModelSpec.model_validate(spec), head=head, trainable=True)
+        for name, parameter in net.named_parameters():
+            if "lora_B" in name:  # else an adapter changes nothing
+                parameter.data.normal_(0, 0.1)
+        return net
 
+    online = case["algorithm"] in ONLINE
     settings: dict[str, Any] = {
-        "lr": 1e-2, "batch_size": 8, "micro_batch_size": -(-8 // (case["pieces"] * case["processes"])), "warmup": 0.0,
+        "lr": 1e-2, "batch_size": 10 if online else 8, "warmup": 0.0, "precision": case["precision"],
+        "micro_batch_size": -(-(10 if online else 8) // (case["pieces"] * case["processes"])),
         "strategy": case["strategy"], "devices": case["processes"], "accelerator": "cpu", "clip_norm": None,
         "micro_batch_tokens": case["tokens"],
     }  # fmt: skip
@@ -212,16 +248,18 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
         units = [[row(2 * i + k, i) for k in range(1 if case["algorithm"] == "sft" else 2)] for i in range(11)]
         algorithm.prepare([one for unit in units for one in unit], run, net)
         return OfflineRounds(net, algorithm, units, OfflineSettings(**settings), run)
-    kind = {"ppo": PPO, "grpo": GRPO}[case["algorithm"]]
+    kind = {"ppo": PPO, "grpo": GRPO, "rtt_grpo": RTTGRPO}[case["algorithm"]]
     # with an entropy bonus, because standardised advantages cancel: without it the first loss would be 0
     algorithm = kind(epochs=2, kl_coef=0.05, entropy_coef=0.1)
+    torch.manual_seed(2)
+    frozen = models.load(ModelSpec(base=str(model)), head="scalar")
     critic = load("scalar", 1) if case["algorithm"] == "ppo" else None
     actor = load("lm")
     return OnlineRounds(
-        models.ActorCritic(actor, critic), algorithm, reward(),
-        [Sample(id=str(i), prompt=f"Question {i}") for i in range(4)], OnlineSettings(iterations=1, **settings), run,
-        drawer=HF().open(actor), sampling=Sampling(max_new_tokens=8), rollout_batch_size=8, per_prompt=2,
-        reference=models.load(ModelSpec(base=str(model))), alarms=Alarms(**dict.fromkeys(Alarms.model_fields)),
+        models.ActorCritic(actor, critic), algorithm, reward(frozen),
+        [Sample(id=str(i), prompt=f"Question {i}") for i in range(5)], OnlineSettings(iterations=1, **settings), run,
+        drawer=drawer(), sampling=Sampling(max_new_tokens=8), rollout_batch_size=10, per_prompt=2,
+        reference=None if case["model"] == "lora" else models.load(ModelSpec(base=str(model))), alarms=Alarms(**dict.fromkeys(Alarms.model_fields)),
     )  # fmt: skip
 
 
@@ -235,30 +273,67 @@ def row(seed: int, prompt_seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def reward() -> Any:
+def drawer() -> Any:
+    import random
+
+    from fgrl.kinds import Drawer
+    from fgrl.rollouts.serving import weights
+    from fgrl.types import DrawnResponse
+
+    class MadeUp(Drawer):
+        """Responses that depend on the random stream alone; `sent` is the SHA-256 of each weight that it was given."""
+
+        def take(self, model: Any, version: int) -> None:
+            super().take(model, version)
+            self.sent = {name: weights.digest(tensor) for name, tensor in weights.sent(model, "float32")}
+
+        def draw(self, requests: Any) -> list[Any]:
+            drawn = []
+            for request in requests:
+                stream = random.Random(f"{request.seed} {request.row}")
+                ids = [stream.randrange(10, 250) for _ in range(stream.randrange(3, 9))]
+                drawn.append(DrawnResponse(token_ids=ids, finish="length", version=self.version))
+            return drawn
+
+    return MadeUp()
+
+
+def reward(frozen: Any) -> Any:
     import torch
 
+    from fgrl import rollouts
     from fgrl.kinds import Reward
     from fgrl.types import Rewards, Rollout
 
     class ByIds(Reward):
-        """On the last token, a number that depends on the ids of the response."""
+        """On the last token, a number that depends on the ids of the response and on what a frozen model gives its tokens."""
+
+        def divisible_models(self) -> list[Any]:
+            return [frozen]
 
         def score(self, rollout: Rollout) -> Rewards:
-            worth = torch.where(rollout.mask, rollout.response_ids, 0).sum(1).remainder(7) / 3 - 1
+            with torch.no_grad():
+                read = rollouts.in_micro_batches(rollout, lambda part: {"all": frozen.rewards(part)}, 2, [frozen])[
+                    "all"
+                ]
+            worth = torch.where(rollout.mask, rollout.response_ids, 0).sum(1).remainder(7) / 3 - 1 + read.sum(1) / 9
             last = torch.arange(rollout.mask.shape[1]) == rollout.mask.sum(1, keepdim=True) - 1
-            return Rewards(response=worth, token=torch.where(last, worth[:, None], 0.0), credit_mask=last)
+            relevance = torch.stack([(rollout.response_ids * step).sin() for step in (1.0, 2.0)], dim=1)
+            return Rewards(
+                response=worth, token=torch.where(last, worth[:, None], 0.0), credit_mask=last,
+                criterion=relevance.masked_fill(~rollout.mask[:, None], torch.nan),
+            )  # fmt: skip
 
     return ByIds()
 
 
-def model_folder(folder: Path) -> Path:
-    """A random Llama of two layers with a tokenizer of bytes."""
+def model_folder(folder: Path, tied: bool = False) -> Path:
+    """A random Llama of two layers with a tokenizer of bytes. tied: embeddings and output layer are one matrix."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    path = folder / "model"
+    path = folder / ("tied" if tied else "model")
     if path.exists():
         return path
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -272,7 +347,7 @@ def model_folder(folder: Path) -> Path:
     config = LlamaConfig(
         vocab_size=len(alphabet) + 2, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=128, bos_token_id=1, eos_token_id=1, pad_token_id=0,
-        initializer_range=0.2,
+        initializer_range=0.2, tie_word_embeddings=tied,
     )  # fmt: skip
     torch.manual_seed(0)
     LlamaForCausalLM(config).save_pretrained(path)
@@ -295,6 +370,8 @@ def compared(mine: list[dict[str, Any]], folder: Path) -> dict[str, float]:
         if case["clipped"]:
             worst["clipped step"] = max(worst["clipped step"], step)
             continue
+        assert one["sent"].keys() == many["sent"].keys()
+        worst["sent"] = max(worst["sent"], sum(many["sent"][name] != digest for name, digest in one["sent"].items()))
         zero = {name: torch.zeros_like(value) for name, value in one["gradient"].items()}
         news = {
             **{name: relative(one[name], many[name]) for name in ("loss", "norm", "logged")},
@@ -314,17 +391,16 @@ def relative(one: list[float], other: list[float]) -> float:
     return max(abs(a - b) / abs(a) for a, b in zip(one, other, strict=True))
 
 
-def table(rows: dict[tuple[str, int, str], dict[str, float]], pieces: Any) -> str:
+def table(rows: dict[tuple[Any, ...], dict[str, float]], pieces: Any) -> str:
     counts = ", ".join(map(str, pieces))
     lines = [
         f"Micro-batches of an optimizer step on each device: {counts}.\n",
-        "| strategy | processes | algorithm | " + " | ".join(BOUNDS) + " |",
-        "| :-- | --: | :-- |" + " --: |" * len(BOUNDS),
+        "| strategy | processes | algorithm | model | " + " | ".join(BOUNDS) + " |",
+        "| :-- | --: | :-- | :-- |" + " --: |" * len(BOUNDS),
     ]
-    for (strategy, processes, name), worst in sorted(rows.items(), key=lambda row: STRATEGIES.index(row[0][0])):
-        lines.append(
-            f"| `{strategy}` | {processes} | `{name}` | " + " | ".join(f"{worst[what]:.0e}" for what in BOUNDS) + " |"
-        )
+    for (strategy, processes, name, model), worst in sorted(rows.items(), key=lambda row: STRATEGIES.index(row[0][0])):
+        shown = " | ".join(f"{worst[what]:.0e}" for what in BOUNDS)
+        lines.append(f"| `{strategy}` | {processes} | `{name}` | {model} | {shown} |")
     return "\n".join(lines)
 
 

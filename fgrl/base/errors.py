@@ -23,6 +23,8 @@ class FgrlError(Exception):
     exit_code: int = FAILED
     heading: ClassVar[str] = ""
     """What the message starts with."""
+    told = False
+    """All processes of a stage raise it."""
 
     def explanation(self) -> str:
         """Return the message with its heading."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import ClassVar
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from fgrl.base.errors import UnknownNeed
 from fgrl.registry import Component, alternatives, name_of
@@ -49,6 +49,16 @@ class Needing(Component):
         if cls.reads_reference and cls.setup is Component.setup:
             return "`reads_reference` is about what `setup` adds to `needs`, and it has no `setup`: use `needs` alone"
         return None
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A reward or a relevance with frozen models of which each process of a training may hold a part."""
+
+    def divisible_models(self) -> Sequence[Any]:
+        """Return these models. The component reads them in `fgrl.rollouts.in_micro_batches` alone, as `readers`, and equally
+        often in all processes. Known after `setup`.
+        """
 
 
 def check_needs(

@@ -96,10 +96,12 @@ def answers(
     world = 1 if parts is None else ranks.connected()
     if parts is not None:
         parts.mkdir(parents=True, exist_ok=True)
-    chunk = max(1, asked.engine.at_once(sampling.batch_size) // asked.per_prompt)
+    # all processes read shards equally often, also one without prompts
+    at_once = len(prompts) if model.sharded else asked.engine.at_once(sampling.batch_size) // asked.per_prompt
+    chunk = max(1, at_once)
     with drawer, run.progress(f"answers of {name}", len(prompts) * asked.per_prompt // world) as ticker:
         drawer.take(model, 0)  # all processes, also one without prompts
-        for number, start in enumerate(range(0, len(prompts), chunk)):
+        for number, start in enumerate(range(0, max(len(prompts), model.sharded), chunk)):
             asked_now, place = prompts[start : start + chunk], first + start
             part = None if parts is None else parts / f"{place:08d}-{place + len(asked_now):08d}.jsonl"
             if part is not None:

@@ -17,7 +17,7 @@ from fgrl.base import lazy
 if TYPE_CHECKING:
     from fgrl.models.actor_critic import ActorCritic
     from fgrl.models.chunked import chunked_kl, chunked_scores
-    from fgrl.models.language_model import LanguageModel, Scores, evaluating, unflatten
+    from fgrl.models.language_model import LanguageModel, Scores, evaluating, gathering, unflatten
     from fgrl.models.loading import load
     from fgrl.models.saving import copy, save
     from fgrl.models.shared_prompts import arrange
@@ -30,7 +30,7 @@ __getattr__, __dir__ = lazy.attributes(
     {
         "actor_critic": ["ActorCritic"],
         "chunked": ["chunked_kl", "chunked_scores"],
-        "language_model": ["LanguageModel", "Scores", "evaluating", "unflatten"],
+        "language_model": ["LanguageModel", "Scores", "evaluating", "gathering", "unflatten"],
         "loading": ["load"],
         "saving": ["copy", "save"],
         "shared_prompts": ["arrange"],

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,9 @@ over the usual length of a state. A model that does not keep rows apart is sever
 
 NEWEST = "default"
 """peft's name of the adapter that is trained, saved and switched off; those that training began with are beside it."""
+
+
+T = TypeVar("T")
 
 
 def _may_stop(_trunk: nn.Module, _inputs: Any) -> None:
@@ -167,6 +171,12 @@ class LanguageModel(nn.Module):
             net.requires_grad_(False)
             for parameter in trained:
                 parameter.requires_grad_(True)
+
+    def gathered(self, compute: Callable[[], T]) -> T:
+        """Return what `compute` returns. Where each process has a part of the weights, those outside of transformer blocks are
+        whole inside, and all processes call this.
+        """
+        return compute()
 
     def embed(self, tokens: Tokens) -> Tensor:
         """Return the embeddings [B,P+T,h] of prompts and responses, which the first layer reads; without gradient."""
@@ -455,6 +465,13 @@ def evaluating(*modules: nn.Module | None) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+def gathering(models: Iterable[LanguageModel], compute: Callable[[], T]) -> T:
+    """Return what `compute` returns inside of `LanguageModel.gathered` of each model."""
+    for model in models:
+        compute = partial(model.gathered, compute)
+    return compute()
 
 
 def unflatten(flat: Tensor, mask: Tensor) -> Tensor:

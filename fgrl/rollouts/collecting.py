@@ -119,10 +119,8 @@ def score(
         return {name: value.float() for name, value in scored.items()}
 
     with torch.no_grad(), models.evaluating(model, reference, critic):
-        nets = [net for net in (model, other, critic) if net is not None]
-        shared = all(net.shares_prompts(gradient=False) for net in nets)
-        packed = model.packed_tokens if all(net.packed_tokens for net in nets) else None
-        return in_micro_batches(tokens, compute, micro_batch_size, model.device, shared=shared, packed=packed)
+        readers = [net for net in (model, other, critic) if net is not None]
+        return in_micro_batches(tokens, compute, micro_batch_size, readers)
 
 
 def score_with(
@@ -151,9 +149,7 @@ def score_with(
         return {name: value.float() for name, value in vars(scores).items() if value is not None}
 
     with torch.no_grad(), models.evaluating(model):
-        shared, packed = model.shares_prompts(gradient=False), model.packed_tokens
-        scored = in_micro_batches(rollout, compute, micro_batch_size, model.device, shared=shared, packed=packed)
-        return models.Scores(**scored)
+        return models.Scores(**in_micro_batches(rollout, compute, micro_batch_size, [model]))
 
 
 def collect(
@@ -218,14 +214,12 @@ def end_values(critic: LanguageModel, tokens: Tokens, rows: Tensor, micro_batch_
     others, [B] float32.
     """
     found = torch.zeros(len(rows))
-    if bool(rows.any()):
+    if bool(rows.any()) or critic.sharded:
         chosen = select(tokens, rows)
         with torch.no_grad(), models.evaluating(critic):
-            shared = critic.shares_prompts(gradient=False)
             behind = in_micro_batches(
-                chosen, lambda part: {"value": critic.rewards(part).float()}, micro_batch_size, critic.device, shared=shared,
-                packed=critic.packed_tokens,
-            )["value"]  # fmt: skip
+                chosen, lambda part: {"value": critic.rewards(part).float()}, micro_batch_size, [critic]
+            )["value"]
         last = (chosen.mask.sum(dim=1, keepdim=True) - 1).clamp(min=0)
         found[rows] = behind.gather(1, last)[:, 0]
     return found

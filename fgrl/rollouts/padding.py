@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fgrl.base import lazy
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fgrl import models
+    from fgrl.feedback.llm import together
+    from fgrl.models import LanguageModel
 else:
     models = lazy.load("fgrl.models")
+    together = lazy.load("fgrl.feedback.llm.together")
     torch = lazy.load("torch")
 
 
@@ -107,13 +111,15 @@ def micro_batches(
     shared: bool = True,
     packed: int | None = None,
     columns: Sequence[Tensor] = (),
+    equal: bool = False,
 ) -> Iterator[tuple[Any, ...]]:
     """Yield indices [b] of rows of `tokens`, and these rows, trimmed and on `device`, until all rows have come once.
     These rows of each of the `columns` [B,T] follow, trimmed alike.
 
     Rows of one micro-batch have similar lengths or, where the models that read them read `shared` prompts once, a
     prompt in common (`models.arrange`). packed: the models read rows without padding, and a micro-batch has at most so many
-    tokens instead of `micro_batch_size` rows.
+    tokens instead of `micro_batch_size` rows. equal: all processes call this, each with a row at least, and get equally many
+    micro-batches: those that have fewer get their last one again.
     """
     prompts = [tuple(row) for row in tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1).tolist()]
     lengths, responses = tokens.prompt_mask.sum(1).tolist(), tokens.mask.sum(1).tolist()
@@ -125,6 +131,8 @@ def micro_batches(
     else:
         whole = [prompt + response for prompt, response in zip(lengths, responses, strict=True)]
         cuts = token_budget.dealt(whole, token_budget.fewest(whole, packed))
+    if equal:
+        cuts = [*cuts, *[cuts[-1]] * (together.most(len(cuts)) - len(cuts))]
     for indices in cuts:
         rows = torch.tensor(indices, dtype=torch.long, device=tokens.mask.device)
         part = trim(select(tokens, rows))
@@ -137,21 +145,38 @@ def in_micro_batches(
     tokens: Tokens,
     compute: Callable[..., dict[str, Tensor]],
     micro_batch_size: int,
-    device: Any = None,
+    readers: Sequence[LanguageModel] = (),
     *,
-    shared: bool = True,
-    packed: int | None = None,
     columns: Sequence[Tensor] = (),
 ) -> dict[str, Tensor]:
     """Run `compute` over `micro_batches`, and put the [b,t] results back in order.
 
     compute: gets the tokens of a micro-batch, and the same part of each of the `columns` [B,T].
+    readers: the models that it reads. The tokens of a micro-batch are on their device. Where each process has a part of the
+    weights of one of them, all processes call this, also one without rows.
     Results are zero-padded to [B,T] and returned on the device of `tokens`.
     """
+    sharded, budgets = any(reader.sharded for reader in readers), [reader.packed_tokens for reader in readers]
+    if sharded and not len(tokens.mask):
+        filler = in_micro_batches(
+            _one_row(tokens), compute, 1, readers, columns=[each.new_ones(1, 1) for each in columns]
+        )
+        return {name: result[:0] for name, result in filler.items()}
     whole: dict[str, Tensor] = {}
-    for rows, *part in micro_batches(tokens, micro_batch_size, device, shared=shared, packed=packed, columns=columns):
-        for name, result in compute(*part).items():
+    for rows, *part in micro_batches(
+        tokens, micro_batch_size, readers[0].device if readers else None, columns=columns, equal=sharded,
+        shared=all(reader.shares_prompts(gradient=False) for reader in readers),
+        packed=min((each for each in budgets if each), default=None) if all(budgets) else None,
+    ):  # fmt: skip
+        for name, result in models.gathering(readers, partial(compute, *part)).items():
             if name not in whole:
                 whole[name] = torch.zeros(tokens.mask.shape, dtype=result.dtype, device=tokens.mask.device)
             whole[name][rows, : result.shape[1]] = result.to(tokens.mask.device)
     return whole
+
+
+def _one_row(tokens: Tokens) -> Tokens:
+    """Return a prompt of one token with a response of one token, with the columns of `tokens`."""
+    columns = {column.name: getattr(tokens, column.name) for column in fields(Tokens)}
+    row: dict[str, Any] = {name: None if value is None else value.new_zeros(1, 1) for name, value in columns.items()}
+    return Tokens(**row | {name: torch.ones_like(row[name]) for name in ("prompt_mask", "mask")})

@@ -196,12 +196,8 @@ class Policy:
             return {name: value for name, value in vars(scores).items() if value is not None}
 
         with torch.no_grad():
-            shared = model.shares_prompts(gradient=False)
             columns = [] if only is None else [only]
-            scored = in_micro_batches(
-                tokens, compute, self._lent.micro_batch_size, model.device, shared=shared, packed=model.packed_tokens,
-                columns=columns,
-            )  # fmt: skip
+            scored = in_micro_batches(tokens, compute, self._lent.micro_batch_size, [model], columns=columns)
         self._count(tokens, began)
         return models.Scores(**scored)
 

@@ -48,6 +48,5 @@ def logp_of(
         return {"logp": model.score_states(model.states(part), part, only=only).logp.float()}
 
     with torch.no_grad(), models.evaluating(model):
-        shared = model.shares_prompts(gradient=False)
-        scored = in_micro_batches(tokens, compute, micro_batch_size, model.device, shared=shared, columns=[wanted])
+        scored = in_micro_batches(tokens, compute, micro_batch_size, [model], columns=[wanted])
     return scored["logp"].sum(dim=1) / sizes

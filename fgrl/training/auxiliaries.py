@@ -74,9 +74,8 @@ def _read(
         return {f"{name}_logp": scores.logp}
     with torch.no_grad(), models.evaluating(model):
         return rollouts.in_micro_batches(
-            rollout, lambda part: {f"{name}_values": model.values(part, adapter=adapter)}, micro_batch_size,
-            model.device, shared=model.shares_prompts(gradient=False), packed=model.packed_tokens,
-        )  # fmt: skip
+            rollout, lambda part: {f"{name}_values": model.values(part, adapter=adapter)}, micro_batch_size, [model]
+        )
 
 
 def loss(loaded: Mapping[str, Loaded], batch: Batch) -> tuple[Tensor | float, Numbers]:

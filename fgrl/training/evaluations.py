@@ -202,7 +202,9 @@ class HeldOutUnits:
     def measure(self, step: int, process: Process, folder: Path) -> dict[NumberName, Estimate]:
         """Means as over one step of all units, with intervals over units. Greatest values are left out."""
         share = steps.split(range(self.count), process.world)[process.rank]
-        of_units = together.everybody([merged([(self.metrics_of(unit), 1)]) for unit in share])
+        passes = range(-(-self.count // process.world))  # of all processes: shards are read by all of them
+        measured = [merged([(self.metrics_of(min(share.start + i, self.count - 1)), 1)]) for i in passes]
+        of_units = together.everybody(measured[: len(share)])
         names = dict.fromkeys(name for metrics in of_units for name in metrics)
         numbers = {}
         for name in names:

@@ -33,6 +33,8 @@ class Role:
     spec: ModelSpec
     head: str = "lm"
     trained: bool = False
+    divisible: bool = False
+    """Under `fsdp` each process holds a part, although it is not trained."""
 
 
 @dataclass
@@ -161,7 +163,8 @@ def _of_role(role: Role, model: Loaded, train: TrainSettings | None) -> dict[str
             width = 2
     weights = bytes_of_weights(model, width, own_width)
     if not role.trained or train is None:
-        return {"weights": round(weights)}
+        divided = train is not None and train.strategy == "fsdp" and role.divisible
+        return {"weights": round(weights / train.world if train and divided else weights)}
     trained_width = own_width if model.trainable <= model.own else width
     copies = 2 if train.strategy == "ddp" and train.world > 1 else 1
     gradients = model.trainable * (4 if train.deepspeed else copies * trained_width)

@@ -13,8 +13,9 @@ from fgrl import models, rollouts
 from fgrl.base import console, seeds
 from fgrl.base.errors import DataError, Stopped
 from fgrl.feedback.llm import together
-from fgrl.kinds import Correction, Drawer, Environment, OnlineAlgorithm, Reward, Run, note_step
+from fgrl.kinds import Correction, Drawer, Environment, OnlineAlgorithm, Reward, Run, note_step, scorers
 from fgrl.kinds.functions import checked_advantages, checked_state, own_code, report_failures
+from fgrl.kinds.needs import Divisible
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import name_of
 from fgrl.rollouts import policies
@@ -58,9 +59,12 @@ class OnlineRounds(Rounds):
         self.correction, self.ahead, self.environment = correction, ahead, environment
         self.draws = Draws(drawer, run.dir, run.rank, lambda turns: talking(turns, environment, model.actor))
         self.token_rewards, self.auxiliary = token_rewards, auxiliary or {}
-        for frozen in (reference, *(each.reference for each in self.auxiliary.values())):
-            if frozen is not None and settings.micro_batch_tokens is not None:
-                frozen.pack_rows(settings.micro_batch_tokens)
+        references = [reference, *(each.reference for each in self.auxiliary.values())]
+        references = [frozen for frozen in references if frozen is not None]
+        for frozen in references:
+            frozen.pack_rows(settings.micro_batch_tokens)
+        dividing = [part for part in scorers(reward).values() if isinstance(part, Divisible)]
+        self.frozen = [*references, *(model for part in dividing for model in part.divisible_models())]
         self.prompts_per_iteration = rollout_batch_size // per_prompt
         if self.prompts_per_iteration > len(prompts):
             raise DataError(f"an iteration takes {self.prompts_per_iteration} prompts, but there are {len(prompts)}")

@@ -8,13 +8,14 @@ number.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
+from fgrl import models
 from fgrl.kinds import Numbers, Run
 from fgrl.kinds.functions import checked_loss
 from fgrl.training.trainer import TrainSettings
@@ -51,6 +52,13 @@ class Rounds(ABC):
     """Optimizer steps of all rounds."""
     micro_batches: int
     """Micro-batches of an optimizer step on each device; `start` sets those of its round."""
+    frozen: Sequence[models.LanguageModel] = ()
+    """Models beside `model` that each process may hold a part of."""
+
+    @property
+    def language_models(self) -> list[models.LanguageModel]:
+        """The language models in `model`."""
+        return [part for part in self.model.modules() if isinstance(part, models.LanguageModel)]
 
     @abstractmethod
     def start(self, number: int, process: Process) -> Iterable[Batch]:
@@ -58,7 +66,9 @@ class Rounds(ABC):
 
     def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
         """Loss and metrics of a micro-batch."""
-        return checked_loss(self.algorithm, self.algorithm.loss(self.model, batch))
+        return models.gathering(
+            self.language_models, lambda: checked_loss(self.algorithm, self.algorithm.loss(self.model, batch))
+        )
 
     @abstractmethod
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch.plugins.precision import DeepSpeedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, ModelParallelStrategy
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from fgrl.training.trainer import TrainSettings
@@ -116,13 +117,47 @@ class DeepSpeed(DeepSpeedStrategy):
         return None
 
 
-def shard(module: Any) -> None:
-    """`strategy: fsdp`: share the weights of each transformer block, and the rest together, out over the processes."""
-    mesh = module.device_mesh["data_parallel"]
-    for block in [part for part in module.modules() if isinstance(part, GradientCheckpointingLayer)]:
-        fully_shard(block, mesh=mesh)
-    fully_shard(module, mesh=mesh)
-    register_fsdp_forward_method(module, "training_step")  # in which the models' own methods are called
+READING = ("embed", "hidden", "states", "score", "score_states", "logits", "values", "rewards")
+"""Methods of a language model that read weights."""
+
+
+def shard(model: Any, mesh: Any, precision: str) -> None:
+    """`strategy: fsdp`: share the weights of each transformer block of a language model, and the rest together, out over the
+    processes. Its methods gather what they read.
+
+    In `bf16-mixed` blocks are gathered in bfloat16; what goes from block to block stays float32, as in other strategies.
+    """
+    low = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+    policy = low if precision == "bf16-mixed" else MixedPrecisionPolicy()
+    for block in [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, reshard_after_forward=True)
+    register_fsdp_forward_method(model, "gathered")
+    model.sharded, model.gathered = True, _Outermost(model.gathered)
+    for name in READING:
+        setattr(model, name, partial(_gathered, model, getattr(model, name)))
+
+
+class _Outermost:
+    """Gathers weights for the outermost of nested calls: the number of inner ones, such as that of chunks of tokens, may
+    differ between processes.
+    """
+
+    def __init__(self, gather: Callable[[Callable[[], Any]], Any]) -> None:
+        self._gather, self._inside = gather, False
+
+    def __call__(self, compute: Callable[[], Any]) -> Any:
+        if self._inside:
+            return compute()
+        self._inside = True
+        try:
+            return self._gather(compute)
+        finally:
+            self._inside = False
+
+
+def _gathered(model: Any, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    return model.gathered(partial(method, *arguments, **options))
 
 
 def clip(settings: TrainSettings, parameters: Sequence[Any]) -> float | None:

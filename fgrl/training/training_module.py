@@ -13,7 +13,6 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from fgrl import models
 from fgrl.base import seeds
 from fgrl.base.errors import DataError
 from fgrl.kinds import Ticker
@@ -40,10 +39,9 @@ class TrainingModule(LightningModule):
         self.evaluations, self.save = evaluations, save
         self.rounds, self.settings, self.run = rounds, rounds.settings, rounds.run
         self.model = rounds.model
-        for part in self.model.modules():
-            if isinstance(part, models.LanguageModel):
-                part.sharded = self.settings.sharded
-                part.pack_rows(self.settings.micro_batch_tokens)
+        for part in self.rounds.language_models:
+            part.sharded = self.settings.sharded
+            part.pack_rows(self.settings.micro_batch_tokens)
         trained = {value.dtype for value in self.model.parameters() if value.requires_grad}
         if trained != {torch.float32} and not self.settings.deepspeed:
             raise DataError(  # where the recipe names the type, the stage has refused it
@@ -79,7 +77,9 @@ class TrainingModule(LightningModule):
 
     def configure_model(self) -> None:
         if self.settings.strategy == "fsdp":
-            strategies.shard(self)
+            mesh: Any = self.device_mesh
+            for model in dict.fromkeys([*self.rounds.language_models, *self.rounds.frozen]):
+                strategies.shard(model, mesh["data_parallel"], self.settings.precision)
 
     def configure_optimizers(self) -> Any:
         settings = self.settings

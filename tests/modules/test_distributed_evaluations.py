@@ -61,9 +61,11 @@ def test_policies_of_one_and_two_processes(strategy: str, recipe: Path, tmp_path
     assert said[0] == said[1] > 0
 
 
-def test_held_out_pairs_of_one_and_two_processes(recipe: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_held_out_pairs_of_one_and_two_processes(strategy: str, recipe: Path, tmp_path: Path) -> None:
     options = (*REWARD_MODEL, "stages.reward_model.evaluate={every: 2, best: {number: loss, goal: min}}")
-    one, two = run_here(recipe, tmp_path / "one", *options), run(recipe, tmp_path / "two", *options, *TWO)
+    one = run_here(recipe, tmp_path / "one", *options)
+    two = run(recipe, tmp_path / "two", *options, *TWO, f"vars.strategy={strategy}")
     assert [one.code, two.code] == [0, 0], two.said
     assert list(evaluations(one)) == list(evaluations(two)) == [0, 2, 4, 6]
     assert evaluations(one)[0] == pytest.approx(evaluations(two)[0], rel=1e-5)

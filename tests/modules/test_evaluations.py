@@ -317,6 +317,8 @@ def test_what_cannot_work_is_refused(recipe: Path, stage: str, override: str, sa
         alone(recipe, stage, override)
 
 
-def test_sharded_weights_are_refused(recipe: Path) -> None:
-    with pytest.raises(Problems, match="evaluations while training need all of them"):
-        alone(recipe, "reward_model", HOLDOUT, "vars.strategy=fsdp")
+def test_weights_are_refused_whose_shards_evaluations_cannot_gather(recipe: Path) -> None:
+    with pytest.raises(Problems, match="and evaluate needs all of them"):
+        alone(recipe, "reward_model", HOLDOUT, "vars.strategy=deepspeed_stage_3")
+    with pytest.raises(Problems, match=r"the engine hf \(evaluate.sets.held_out.engine\)"):
+        alone(recipe, "policy", evaluated("policy"), "vars.strategy=fsdp", "stages.policy.rollout.engine={name: vllm}")

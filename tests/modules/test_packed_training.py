@@ -158,7 +158,7 @@ def test_two_processes_with_unequal_rows_train_as_one_does() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     cases = json.loads(done.stdout.splitlines()[-1])
     found = {(case["strategy"], case["algorithm"]) for case in cases}
-    assert found == {("ddp", "sft"), ("ddp", "ppo"), ("fsdp", "sft")}
+    assert found == {("ddp", "sft"), ("ddp", "ppo"), ("fsdp", "sft"), ("fsdp", "ppo")}
 
 
 def test_deepspeed_is_refused() -> None:

@@ -53,24 +53,53 @@ def python(*arguments: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def grid() -> list[dict[str, Any]]:
-    """A slice of the grid: two processes, steps of 8 and of 3 units in 3 micro-batches on each."""
+    """A slice of the grid: two processes, in 3 micro-batches on each; steps of 8 and of 3 units, and of 6 and 4 responses."""
     pytest.importorskip("deepspeed", reason="needs deepspeed: pip install 'fgrl[deepspeed]'")
     done = python(GRID, "--strategies", *STRATEGIES, "--processes", 2, "--pieces", 3, "--json")
     assert done.returncode in (0, 1), done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("algorithm", ["bradley_terry", "dpo", "sft", "ppo", "grpo"])
+@pytest.mark.parametrize("algorithm", ["bradley_terry", "dpo", "sft", "ppo", "grpo", "rtt_grpo"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_losses_gradients_and_steps_are_those_of_one_process(
     strategy: str, algorithm: str, grid: list[dict[str, Any]]
 ) -> None:
-    online = algorithm in ("ppo", "grpo")
+    online = algorithm in ("ppo", "grpo", "rtt_grpo")
     mine = [case for case in grid if (case["strategy"], case["algorithm"]) == (strategy, algorithm)]
-    assert len(mine) == (0 if online and strategy in ("fsdp", "deepspeed_stage_3") else 1), "sampling needs all weights"
+    assert len(mine) == (0 if online and strategy == "deepspeed_stage_3" else 1), "sampling needs all weights"
     for case in mine:
-        assert max(case["loss"], case["norm"], case["gradient"]) <= 1e-5
-        assert max(case["logged"], case["step"], case["clipped step"]) <= 1e-3
+        check(case)
+
+
+def check(case: dict[str, Any]) -> None:
+    assert max(case["loss"], case["norm"], case["gradient"]) <= 1e-5
+    assert max(case["logged"], case["step"], case["clipped step"]) <= 1e-3
+    assert case["sent"] == 0
+
+
+def test_shards_of_adapters_and_of_tied_and_checkpointed_weights_are_those_of_one_process() -> None:
+    """Processes have unequally many responses, so that one of them makes more passes."""
+    models = ("lora", "tied", "checkpointing")
+    done = python(
+        GRID,
+        "--strategies",
+        "fsdp",
+        "--algorithms",
+        "ppo",
+        "--processes",
+        2,
+        "--pieces",
+        3,
+        "--models",
+        *models,
+        "--json",
+    )
+    assert done.returncode in (0, 1), done.stderr[-3000:]
+    cases = json.loads(done.stdout.splitlines()[-1])
+    assert [case["model"] for case in cases] == [*models]
+    for case in cases:
+        check(case)
 
 
 # -- precision ---------------------------------------------------------------------------------------------------------

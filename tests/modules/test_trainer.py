@@ -104,7 +104,8 @@ def test_nothing_is_computed_before_the_machine_is_known_to_be_able(recipe: Path
     ("overrides", "message"),
     [
         (["stages.policy.train.strategy=deepspeed_stage_3"], "leaves each device with a part of the weights"),
-        (["stages.policy.train.strategy=fsdp"], "use ddp or deepspeed_stage_2"),
+        (["stages.policy.train.strategy=fsdp"], r"the engine hf \(rollout.engine\) needs all of them: use ddp .*, or fsdp with an engine"),
+        (["stages.policy.train.strategy=deepspeed_stage_3", "stages.policy.rollout.engine={name: vllm}"], r"the engine vllm \(rollout.engine\)"),
         (["stages.policy.train.devices=7"], "batch_size 6 is smaller than devices 7"),
         (["stages.policy.train.devices=4", "stages.policy.rollout.per_prompt=4"], "fewer than devices 4"),
         (["stages.reward_model.train.devices=8"], "batch_size 7 is smaller than devices 8"),
@@ -118,6 +119,33 @@ def test_nothing_is_computed_before_the_machine_is_known_to_be_able(recipe: Path
 def test_recipes_that_cannot_work_are_refused(recipe: Path, overrides: list[str], message: str) -> None:
     with pytest.raises(Problems, match=message):
         recipes.load(recipe, overrides)
+
+
+READER = '''
+from fgrl import Reward, register
+
+@register("reads_the_policy")
+class Reader(Reward):
+    """Makes passes of its own."""
+
+    def needs(self):
+        return frozenset({"policy"})
+
+    def score(self, rollout):
+        raise NotImplementedError
+'''
+
+
+def test_shards_are_refused_where_processes_would_read_them_unequally_often(
+    tmp_path: Path, tiny_model_dir: Path
+) -> None:
+    recipe = tiny_recipe.write(tmp_path, tiny_model_dir)
+    (tmp_path / "reader.py").write_text(READER)
+    recipe.write_text(recipe.read_text().replace("seed: 3\n", "seed: 3\nimports: [reader.py]\n"))
+    reader = ("stages.policy.reward={name: reads_the_policy}", "stages.policy.rollout.engine={name: vllm}")
+    with pytest.raises(Problems, match="makes passes of its own through the policy"):
+        recipes.load(recipe, [*reader, "stages.policy.train.strategy=fsdp"])
+    recipes.load(recipe, [*reader, "stages.policy.train.strategy=ddp"])
 
 
 def test_full_fine_tuning_in_bfloat16_is_for_deepspeed(recipe: Path) -> None:

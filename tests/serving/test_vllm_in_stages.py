@@ -74,17 +74,21 @@ def test_a_training_and_its_evaluations_share_servers_and_each_iteration_has_its
     assert [row["step"] for row in log(tmp_path / "policy") if "tokens" in row] == [0, 1, 2]
 
 
-def test_two_processes_share_the_servers_of_rank_0(tmp_path: Path, tiny_model_dir: Path, engine: str) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_share_the_servers_of_rank_0(
+    strategy: str, tmp_path: Path, tiny_model_dir: Path, engine: str
+) -> None:
+    """With shards the server compares the SHA-256 of each weight that is gathered, and the process without prompts reads along."""
     recipe = write(tmp_path / "recipe", tiny_model_dir)
     shared = engine.replace("{name: vllm", "{name: vllm, transfer: gloo")
     held_out = (
-        f"{{every: 3, sets: {{topics: {{prompts: {{name: lines, path: {tmp_path}/recipe/topics.txt, limit: 1}}, metrics: [length], "
+        f"{{every: 3, sets: {{topics: {{prompts: {{name: lines, path: {tmp_path}/recipe/topics.txt, limit: 1}}, metrics: [length, kl], "
         f"sampling: {{max_new_tokens: 6}}, engine: {shared}}}}}}}"
     )
     done = fgrl(
         "run", recipe, "--only", "policy", "stages.reward_model=null", "stages.calibrate=null", "stages.evaluate=null",
         "stages.policy.reward.model=${vars.base}", "stages.policy.reward.segmenter={name: ngram, n: 3}",
-        "stages.policy.reward.normalizer=null", "vars.devices=2", "vars.strategy=ddp", "stages.policy.train.iterations=3",
+        "stages.policy.reward.normalizer=null", "vars.devices=2", f"vars.strategy={strategy}", "stages.policy.train.iterations=3",
         f"stages.policy.rollout.engine={shared}", f"stages.policy.evaluate={held_out}",
         cwd=tmp_path, STUB_LOG=str(tmp_path / "stub.log"),
     )  # fmt: skip

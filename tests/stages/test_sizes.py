@@ -17,8 +17,11 @@ from pipeline_helpers import fgrl_here
 
 from fgrl.commands.checking import count, estimate_lines, size
 from fgrl.components.algorithms.dpo import DPO
+from fgrl.components.rewards.segment_rm import SegmentRM
+from fgrl.components.segmenters.ngram import NGram
 from fgrl.experiments import pipeline, recipe
 from fgrl.experiments.pipeline.estimating import Peek
+from fgrl.experiments.stages import sizes
 from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.models import ActorCritic, load
 from fgrl.training import memory
@@ -301,3 +304,15 @@ def test_numbers_for_the_eyes() -> None:
         "memory: actor 3.0 KiB (weights 2.0 KiB, gradients 1.0 KiB), KV cache 512 bytes, "
         "at most about 4.0 KiB on each device",
     ]
+
+
+def test_frozen_models_of_a_training_are_shared_out_with_fsdp_alone(tiny_model_dir: Path) -> None:
+    reward = SegmentRM(model=ModelSpec(base=str(tiny_model_dir)), segmenter=NGram(n=3))
+    roles = [*sizes.scorers("reward_model", reward), memory.Role("judge", ModelSpec(base=str(tiny_model_dir)))]
+
+    def weights(**more: Any) -> list[int]:
+        said = memory.estimate(memory.Workload(roles, settings(devices=4, **more)), Peek(tiny_model_dir, None, {}))
+        return [said["memory"][role.name]["weights"] for role in roles]
+
+    reward_model, judge = weights(strategy="ddp")
+    assert weights(strategy="fsdp") == [round(reward_model / 4), judge]

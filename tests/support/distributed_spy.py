@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fgrl.models.decoding.copies import whole
 from fgrl.training import callbacks, online
 from fgrl.training.training_module import TrainingModule
 
@@ -29,7 +30,7 @@ fit, start, training_step, before_step, save = (
 
 def spied_fit(self: Any, *arguments: Any, **options: Any) -> None:
     fit(self, *arguments, **options)
-    trained = {name: value.detach() for name, value in self.named_parameters() if value.requires_grad}
+    trained = {name: whole(value.detach()) for name, value in self.named_parameters() if value.requires_grad}
     digest = hashlib.sha256(b"".join(value.numpy().tobytes() for _, value in sorted(trained.items()))).hexdigest()
     (FOLDER / f"weights-{self.run.stage}-{self.run.rank}.json").write_text(json.dumps(digest))
 

@@ -70,6 +70,9 @@ class Discriminator(Relevance):
     def needs(self) -> frozenset[str]:
         return frozenset({"offsets"})
 
+    def divisible_models(self) -> Sequence[Any]:
+        return [self._model]
+
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
         """1. encode each criterion and each response, 2. read all pairs in batches, 3. transfer the probabilities to the
         policy's tokens.
@@ -85,14 +88,14 @@ class Discriminator(Relevance):
         # 2.
         weights: list[Tensor | None] = [None] * len(checked)
         self._counts = {"too_long": 1.0 - len(short) / max(1, len(checked))}
-        if not short:
+        if not short and not self._model.sharded:
             return weights
         tokens = rollouts.pad(
             [pairs[i][0] for i in short], [pairs[i][1] for i in short], pad_id=self._model.pad_id, eos_ids=()
         )
         with torch.no_grad():
             logit = rollouts.in_micro_batches(
-                tokens, lambda part: {"logit": self._model.rewards(part)}, self.micro_batch_size, self._model.device
+                tokens, lambda part: {"logit": self._model.rewards(part)}, self.micro_batch_size, [self._model]
             )["logit"]
         # 3.
         shared = {row: ops.overlaps(offsets, offsets_of_policy[row]) for row, (_ids, offsets) in responses.items()}

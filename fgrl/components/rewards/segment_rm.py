@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -87,6 +88,9 @@ class SegmentRM(Reward):
         segmenter = self._segmenter or self.segmenter
         return frozenset() if segmenter is None else segmenter.rollout_needs()
 
+    def divisible_models(self) -> Sequence[Any]:
+        return [self._model]
+
     def on_tokens(self) -> bool:
         return self.credit == "segments"
 
@@ -96,7 +100,7 @@ class SegmentRM(Reward):
         ids = self._segmenter.segment_ids_of(rollout)
         with torch.no_grad():
             token = rollouts.in_micro_batches(
-                rollout, lambda part: {"reward": self._model.rewards(part)}, self.micro_batch_size, self._model.device
+                rollout, lambda part: {"reward": self._model.rewards(part)}, self.micro_batch_size, [self._model]
             )["reward"]
         rewards, valid = ops.to_segments(token, ids, "last")
         return ids, rewards, valid

@@ -16,8 +16,10 @@ from fgrl.registry import register
 
 if TYPE_CHECKING:
     from fgrl import models
+    from fgrl.models.decoding import copies
     from fgrl.rollouts.serving import weights
 else:
+    copies = lazy.load("fgrl.models.decoding.copies")
     models = lazy.load("fgrl.models.language_model")
     weights = lazy.load("fgrl.rollouts.serving.weights")
 
@@ -74,16 +76,21 @@ class AdapterParcel(Parcel):
         self._model, self._dtype = model, dtype
         folder.mkdir(parents=True, exist_ok=True)
         written = folder / f"new-{os.getpid()}"
+        state = None
+        if model.sharded:
+            state = {name: copies.whole(each) for name, each in model.net.state_dict().items() if ".lora_" in name}
         with atomically(written) as partial:
-            model.net.save_pretrained(partial, selected_adapters=[models.NEWEST])
+            model.net.save_pretrained(partial, selected_adapters=[models.NEWEST], state_dict=state)
         settings = model.net.peft_config[models.NEWEST]
         content = sha256_of_file(written / "adapter_model.safetensors")
         self.name = self.version = f"fgrl-{content[:32]}-{settings.r}-{settings.lora_alpha:g}"
         self.folder = folder / self.name
-        if self.folder.exists():
-            shutil.rmtree(written)
-        else:
+        try:
             written.rename(self.folder)
+        except OSError:
+            if not self.folder.exists():
+                raise
+            shutil.rmtree(written)  # another process has written the same
         self._matrices = list(weights.adapter(model, dtype))
 
     def deliver(self, server: Any, limit: float) -> None:
@@ -97,7 +104,8 @@ class AdapterParcel(Parcel):
 
     def differing(self, server: Any, limit: float) -> list[str]:
         below: list[str] = []
-        if not self._model.spec.quantize:  # bytes of 4-bit weights are each library's own
+        # bytes of 4-bit weights are each library's own; of shards this process has not all
+        if not self._model.spec.quantize and not self._model.sharded:
             below = weights.differing(server, weights.sent(self._model, self._dtype, merge=False), limit)
         return below + weights.differing_adapter(server, self.name, self._matrices, limit)
 

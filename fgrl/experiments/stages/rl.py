@@ -233,10 +233,10 @@ class RLStage(TrainingStage):
                 f"and the reward {name_of(self.reward)[1]} as it is set here gives none: use a reward that does, or an "
                 f"algorithm that fits this one: {', '.join(fitting)}"
             )
-        if self.train.sharded:
+        if self.train.sharded and "policy" in self.algorithm.needs() | self.reward.needs():
             raise ValueError(
-                f"train.strategy {self.train.strategy} leaves each device with a part of the weights, and sampling needs "
-                "all of them: use ddp or deepspeed_stage_2"
+                f"train.strategy {self.train.strategy} leaves each device with a part of the weights, which all devices have to read "
+                "equally often, and the reward or the algorithm makes passes of its own through the policy: use ddp or deepspeed_stage_2"
             )
         if self.rollout.batch_size // self.rollout.per_prompt < self.train.world:
             raise ValueError(
@@ -244,6 +244,9 @@ class RLStage(TrainingStage):
                 f"prompts, fewer than devices {self.train.world}: a device would have nothing to sample"
             )
         return self
+
+    def engines(self) -> dict[str, Engine]:
+        return {"rollout.engine": self.rollout.engine, **super().engines()}
 
     def warnings(self) -> list[str]:
         warnings, environment = self.train.warnings(), self.rollout.environment
@@ -293,14 +296,14 @@ class RLStage(TrainingStage):
         if self.algorithm.uses_critic():
             roles.append(memory.Role("critic", self.critic or self.model, "scalar", trained=True))
         if frozen and not self.model.lora:
-            roles.append(memory.Role("reference", self.model))
+            roles.append(memory.Role("reference", self.model, divisible=True))
         notes = {"reference": "actor without its adapter"} if frozen and self.model.lora else {}
         for name, made in self.makes_model().auxiliaries.items():
             roles.append(memory.Role(name, made.start, made.head, trained=True))
             if self.auxiliaries()[name].auxiliary.reference and made.start.lora:
                 notes[f"{name} reference"] = f"{name} without its adapter"
             elif self.auxiliaries()[name].auxiliary.reference:
-                roles.append(memory.Role(f"{name} reference", made.start, made.head))
+                roles.append(memory.Role(f"{name} reference", made.start, made.head, divisible=True))
         roles += sizes.scorers("reward_model", self.reward)
         return roles, notes
 
@@ -412,6 +415,8 @@ class RLStage(TrainingStage):
         elif cut.cut:
             run.say(cut.warning())
         responses = at_once * self.rollout.per_prompt
+        if train.sharded:
+            run.forget_models()  # judges draw from the same ones, and need whole weights
         drawer = self.rollout.engine.open(actor)
         rounds = online.OnlineRounds(
             models.ActorCritic(actor, critic, {name: each.model for name, each in beside.items()}),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fgrl.base.errors import NotYet
 from fgrl.kinds import AuxiliarySettings, Engine, Environment, Metric, Peek
+from fgrl.kinds.needs import Divisible
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.measuring.comparison import Compared
 from fgrl.models.shapes import Unknown
@@ -80,7 +82,8 @@ def scorers(name: str, component: Settings) -> Iterator[Role]:
     ]
     for path, spec in specs:
         more = "" if len(specs) == 1 else f" {'.'.join(map(str, path))}"
-        yield Role(f"{name}{more}", spec, getattr(owners.get(path[:-1], component), "head", "scalar"))
+        owner = owners.get(path[:-1], component)
+        yield Role(f"{name}{more}", spec, getattr(owner, "head", "scalar"), divisible=isinstance(owner, Divisible))
 
 
 def of_metrics(metrics: Iterable[Metric], held_out: str | None = None) -> Iterator[Role]:
@@ -89,7 +92,8 @@ def of_metrics(metrics: Iterable[Metric], held_out: str | None = None) -> Iterat
     """
     for metric in metrics:
         called = metric.called if isinstance(metric, Compared) else name_of(metric)[1]
-        yield from scorers(f"metric {called}" if held_out is None else f"metric {called} on {held_out}", metric)
+        roles = scorers(f"metric {called}" if held_out is None else f"metric {called} on {held_out}", metric)
+        yield from (replace(role, divisible=False) for role in roles)
 
 
 def drawing(

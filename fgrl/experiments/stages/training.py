@@ -12,7 +12,7 @@ from pydantic import model_validator
 from fgrl.base import lazy
 from fgrl.kinds import Accelerator, Engine, MadeModel, Run, Stage
 from fgrl.kinds.specs import ModelSpec
-from fgrl.registry import Key, alternatives, walk
+from fgrl.registry import Key, alternatives, name_of, walk
 from fgrl.training.evaluations import TrainingEvaluation
 from fgrl.types import Checkpoint, Ref
 
@@ -44,13 +44,24 @@ class TrainingStage(Stage):
         evaluate: TrainingEvaluation | None
 
     @model_validator(mode="after")
-    def _check_evaluation(self) -> TrainingStage:
-        if self.evaluate is not None and self.train.sharded:
+    def _check_shards(self) -> TrainingStage:
+        gathers = self.train.strategy == "fsdp"
+        whole = [
+            f"the engine {name_of(engine)[1]} ({field})" for field, engine in self.engines().items()
+            if not gathers or engine.elsewhere() is None
+        ]  # fmt: skip
+        whole += ["evaluate"] * (self.evaluate is not None and not gathers)
+        if self.train.sharded and whole:
             raise ValueError(
-                f"train.strategy {self.train.strategy} leaves each device with a part of the weights, and evaluations while "
-                "training need all of them: use ddp or deepspeed_stage_2, or leave `evaluate` out"
+                f"train.strategy {self.train.strategy} leaves each device with a part of the weights, and {whole[0]} needs all of "
+                "them: use ddp or deepspeed_stage_2, or fsdp with an engine whose servers have whole weights (vllm)"
             )
         return self
+
+    def engines(self) -> dict[str, Engine]:
+        """Return what draws from the model in training, by field."""
+        sets = {} if self.evaluate is None else self.evaluate.sets
+        return {f"evaluate.sets.{name}.engine": held_out.engine for name, held_out in sets.items()}
 
     @model_validator(mode="after")
     def _check_types(self) -> Any:

@@ -82,16 +82,29 @@ def in_all(work: Callable[[], T]) -> T:
     try:
         done = work()
     except Exception as error:
+        if isinstance(error, FgrlError) and error.told:
+            raise
         failure = as_user_error(error)
         if failure is None and isinstance(error, FgrlError) and error.exit_code != FAILED:
             failure = error
         if failure is None:
             raise
-    failures = everybody([failure])
-    first = next((problem for problem in failures if problem is not None), None)
-    if first is not None:
-        raise first
+    _raise_first(everybody([failure]))
     return cast(T, done)
+
+
+def most(count: int) -> int:
+    """Return the largest number of all processes. Where one of them has failed in `in_all` meanwhile, raise its error."""
+    counts = everybody([count])
+    _raise_first(counts)
+    return max(counts)
+
+
+def _raise_first(items: Sequence[Any]) -> None:
+    for item in items:
+        if isinstance(item, FgrlError):
+            item.told = True
+            raise item
 
 
 def _part(work: list[W]) -> list[W]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import linear
 
 
@@ -101,12 +102,17 @@ def active_adapters(layer: Any) -> list[str]:
 
 def merged(layer: Any) -> Tensor:
     """Return W + BA in float32, of the active adapters of a layer for which `can_merge` holds."""
-    total = layer.base_layer.weight.float()
+    total = whole(layer.base_layer.weight).float()
     with torch.autocast(total.device.type, enabled=False):
         for name in active_adapters(layer):
-            down, up = layer.lora_A[name].weight.float(), layer.lora_B[name].weight.float()
+            down, up = (whole(part[name].weight).float() for part in (layer.lora_A, layer.lora_B))
             total = total.addmm(up, down, alpha=layer.scaling[name])
     return total
+
+
+def whole(weight: Tensor) -> Tensor:
+    """Return a weight of which this process may hold a part; then all processes call this."""
+    return weight.full_tensor() if isinstance(weight, DTensor) else weight
 
 
 def in_type(total: Tensor, dtype: torch.dtype, noise: torch.Generator) -> Tensor:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fgrl.base import ranks, stops
+from fgrl.base import stops
 from fgrl.base.errors import EngineFailed, Stopped, UsageError
 from fgrl.feedback.llm import background, together
 from fgrl.kinds import Drawer, Drawing, DrawRequest, Parcel, Transfer
@@ -80,27 +80,21 @@ class Served(Drawer):
             return
         servers = self._lent()
         with servers.reserved():
-            if ranks.connected() == 1:
-                self._bring_first(version)
-                return
-            name = together.lead(lambda _share: self._bring_first(version), list)
-            if ranks.place():
-                self._id, servers.started = name, True
-                self._replace_parcel(version, servers)
+            self._id = together.lead(lambda _share: self._ready(servers), list)
+            servers.started = True
+            self._replace_parcel(version, servers)  # in all processes: each may have a part of the weights
+            together.lead(lambda _share: self._bring(servers), list)
 
-    def _bring_first(self, version: int) -> str:
-        servers = self._lent()
+    def _ready(self, servers: Servers) -> str:
         if not servers.started:
             servers.start()
         self.wake()
-        self._replace_parcel(version, servers)
-        self._sent += 1
-        self._bring(servers)
         return self._id
 
     def _replace_parcel(self, version: int, servers: Servers) -> None:
         """Pack the weights of a version in place of those that were drawn from."""
         before, self.version = self._parcel, version
+        self._sent += 1
         label = f"fgrl-{self._id}-{version}"
         self._parcel = self.transfer.pack(self.model, label, self.dtype, servers.folder, keep=self.limits.keep)
         servers.held[self._parcel.name, self._parcel.version] += 1
@@ -191,7 +185,8 @@ class Served(Drawer):
         servers = self._lent()
         with servers.reserved():
             if self._parcel is None:
-                self._bring_first(self.version)
+                self._ready(servers)
+                self._replace_parcel(self.version, servers)
             self._bring(servers)
             yield servers
 

@@ -70,9 +70,9 @@ class FullParcel(Parcel):
 
 
 def of_model(model: Any, version: str, dtype: str, *, keep: bool) -> Callable[[], Iterable[Named]]:
-    """Return what gives a model's weights; keep: as they are now, copied to the CPU."""
+    """Return what gives a model's weights; keep: as they are now, copied to the CPU. Shards are gathered now, too."""
     seed = int(version.rpartition("-")[2])
-    if not keep:
+    if not keep and not model.sharded:
         return lambda: weights.sent(model, dtype, seed=seed)
     kept = [(name, tensor.to("cpu", copy=True)) for name, tensor in weights.sent(model, dtype, seed=seed)]
     return lambda: kept
@@ -100,7 +100,7 @@ class FileParcel(FullParcel):
     def __init__(self, version: str, folder: Path, tensors: Iterable[Named]) -> None:
         super().__init__(version, self._read)
         self.folder = folder
-        if not folder.exists():
+        if ranks.place() == 0:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with atomically(folder) as partial:
                 partial.mkdir()

@@ -31,6 +31,8 @@ def torch_dtype(name: str) -> torch.dtype:
 def sent(model: Any, dtype: str, *, seed: int = 0, merge: bool = True) -> Iterator[Named]:
     """Yield name and tensor of each weight of a `LanguageModel`, on its device, in `dtype`; shared weights once.
 
+    Where each process has a part of the weights, all processes ask for all of them.
+
     With `merge` active adapters are added; in bfloat16 such a sum is rounded stochastically, the same way for the same
     `seed`. Without it the weights below the adapters are yielded. Raises `UsageError` for adapters that cannot be merged
     and for quantized weights.
@@ -45,7 +47,7 @@ def sent(model: Any, dtype: str, *, seed: int = 0, merge: bool = True) -> Iterat
                 raise UsageError(f"the adapter of {path} is no plain LoRA, and cannot be merged into its weight")
             yield name, copies.in_type(copies.merged(layer), target, noise).contiguous()
         else:
-            yield name, weight.detach().to(target).contiguous()
+            yield name, copies.whole(weight.detach()).to(target).contiguous()
 
 
 def _is_adapted(net: Any, path: str) -> bool:
@@ -62,20 +64,15 @@ def check_full(model: Any) -> None:
             f"{model.spec.base} is loaded in 4 bits, and full weights of it cannot be sent: train an adapter and leave `transfer` to its "
             "default, which sends that alone"
         )
-    if model.sharded:
-        raise UsageError("each process has a part of the weights, and none can send all of them: use another strategy")
 
 
 def _state(model: Any) -> dict[str, Tensor]:
     """Names of the checkpoint to the weights below adapters."""
     check_full(model)
     weights, seen = {}, set()
-    for name, weight in model.transformer.state_dict().items():
-        if ".lora_" in name or not weight.is_floating_point():
-            continue
-        place = (weight.data_ptr(), weight.shape)
-        if place not in seen:  # tied weights are sent once
-            seen.add(place)
+    for name, weight in model.transformer.state_dict(keep_vars=True).items():
+        if ".lora_" not in name and weight.is_floating_point() and id(weight) not in seen:  # tied weights are sent once
+            seen.add(id(weight))
             weights[name.replace(".base_layer.", ".")] = weight
     converted: dict[str, Tensor] = revert_weight_conversion(model.transformer, weights)
     return converted
@@ -88,9 +85,9 @@ def adapter(model: Any, dtype: str) -> Iterator[Named]:
         for path, layer in model.transformer.named_modules():
             if not hasattr(layer, "lora_A") or NEWEST not in layer.lora_A:
                 continue
-            up = layer.lora_B[NEWEST].weight.detach().to(target)
+            up = copies.whole(layer.lora_B[NEWEST].weight.detach()).to(target)
             scale = layer.scaling[NEWEST]
-            yield f"{path}.lora_A", layer.lora_A[NEWEST].weight.detach().to(target)
+            yield f"{path}.lora_A", copies.whole(layer.lora_A[NEWEST].weight.detach()).to(target)
             yield f"{path}.lora_B", up if scale == 1 else up * scale
 
 

@@ -1,6 +1,7 @@
 """Numbers of docs/evidence.md, docs/length.md and the papers' pages, from the lines below results/.
 
     python benchmarks/evidence/evidence.py add A.yaml B.yaml --seeds 0,1,2   # as `fgrl compare`: runs what is missing, adds lines
+    python benchmarks/evidence/evidence.py add A.yaml --seeds 0,1,2          # the same of one recipe
     python benchmarks/evidence/evidence.py write                             # the numbers of all lines into the pages
     python benchmarks/evidence/evidence.py older                             # lines of recipes that have changed since
     python benchmarks/evidence/evidence.py margins                           # what follows from the pilots into margins.yaml
@@ -55,6 +56,8 @@ def lines_of(compared: Mapping[str, Any], changes: Sequence[str], commit: str, m
                 if base := before if "seeds" in before else before.get(name):
                     yield line(name, BEFORE, number, base)
             for name, own in each["differences"].items():
+                if recipes[name] == first:  # one recipe, compared with itself
+                    continue
                 yield line(name, model, number, own, " ".join([first, *changes, model]))
 
 
@@ -69,16 +72,22 @@ def address_of(path: str) -> str:
     return f"{place.relative_to(ROOT / 'recipes').with_suffix('')}{'::' if row else ''}{row}"
 
 
+def twice(words: Sequence[str]) -> list[str]:
+    """Return what `fgrl compare` takes: a recipe that is alone is compared with itself."""
+    recipes = [word for word in words if word.partition("::")[0].endswith(".yaml") and "=" not in word]
+    return [*recipes, *words] if len(recipes) == 1 else [*words]
+
+
 def add(options: argparse.Namespace) -> None:
     """Run what is missing of a comparison, and add its lines."""
-    command = [sys.executable, "-m", "fgrl", "compare", *options.words]
+    command = [sys.executable, "-m", "fgrl", "compare", *twice(options.words)]
     subprocess.run([*command, "--run"], check=True)
     compared = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
     head = subprocess.run(
         ["git", "-C", ROOT, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True
     )
     changes = [word for word in options.words if "=" in word and not word.startswith("--")]
-    more = list(lines_of(compared, changes, head.stdout.strip(), options.machine))
+    more = list(dict.fromkeys(lines_of(compared, changes, head.stdout.strip(), options.machine)))
     write(more)
     print(f"{len(more)} lines; now: python benchmarks/evidence/evidence.py write")
 

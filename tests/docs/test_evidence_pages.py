@@ -240,6 +240,12 @@ COMPARED = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("words", [["a.yaml::row", "--seeds", "0,1", "vars.x=b.yaml"], ["a.yaml", "b.yaml"], ["runs/a"]])
+def test_a_recipe_that_is_alone_is_compared_with_itself(words: list[str]) -> None:
+    twice = evidence.twice(words)
+    assert twice == (["a.yaml::row", *words] if "a.yaml::row" in words else words)
+
+
 def test_lines_of_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     made = {(line.side, line.less): line for line in evidence.lines_of(COMPARED, [], "c1", "a processor")}
@@ -263,6 +269,10 @@ def test_lines_of_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     changed = {line.side for line in evidence.lines_of(COMPARED, ["vars.kl=0.1"], "c1", "")}
     assert "small/length::scalar vars.kl=0.1 policy" in changed
+    itself = json.loads(json.dumps(COMPARED))
+    itself["recipes"]["two"]["path"] = itself["recipes"]["one"]["path"]
+    alone = {(line.side, line.less) for line in evidence.lines_of(itself, [], "c1", "")}
+    assert alone == {(one, ""), ("small/length before", "")}
     folder = json.loads(json.dumps(COMPARED))
     folder["recipes"]["one"]["path"] = "runs/small-length"
     with pytest.raises(SystemExit, match="is no recipe below recipes/"):

@@ -73,9 +73,10 @@ def places(tokens: Tokens) -> Tensor:
 
 
 def probe(config: Any, limit: int | None, device: torch.device) -> Tokens:
-    """Return two rows that show whether a model keeps packed rows apart: the first leaves the window of attention."""
+    """Return two rows that show whether a model keeps packed rows apart: the first leaves the window of attention, if a row can."""
     window = max(getattr(config, name, None) or 0 for name in ("sliding_window", "attention_chunk_size"))
-    length = window + 8 if limit is None else min(window + 8, limit)
+    length = window + 8 if limit is None or window < limit else 8
+    length = length if limit is None else min(length, limit)
     ids = torch.arange(2 * length, device=device).reshape(2, length) * 7 % config.vocab_size
     mask = torch.arange(length, device=device) < torch.tensor([[length], [6]], device=device)
     return Tokens(ids[:, :1], mask[:, :1], ids[:, 1:], mask[:, 1:], torch.zeros_like(mask[:, 1:]))

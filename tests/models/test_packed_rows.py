@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from test_shared_prompts_families import GPT, LLAMA, MIXED, PLAIN
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from fgrl.base.errors import DataError
+from fgrl.models import packed_rows
 
 BUDGET = 10_000
 PACKED: dict[str, dict[str, Any]] = {
@@ -145,6 +147,17 @@ def test_no_padding_and_no_mask_of_all_tokens_goes_through_the_model(
     model.score(tokens())
     batch = tokens()
     assert seen == [((1, int(batch.mask.sum() + batch.prompt_mask.sum())), 1)]
+
+
+@pytest.mark.parametrize(
+    ("window", "limit", "length"),
+    [(None, 64, 8), (5, 64, 13), (60, 64, 64), (64, 64, 8), (262_144, 131_072, 8), (5, None, 13)],
+)
+def test_rows_of_the_check_are_no_longer_than_it_needs(window: int | None, limit: int | None, length: int) -> None:
+    """Some models name a window above their longest input, which no row leaves."""
+    config = SimpleNamespace(sliding_window=window, vocab_size=100)
+    rows = packed_rows.probe(config, limit, torch.device("cpu"))
+    assert rows.prompt_ids.shape[1] + rows.response_ids.shape[1] == length
 
 
 def test_a_pair_alone_shares_its_beginning_and_more_pairs_are_packed(

@@ -19,6 +19,7 @@ Examples:
   fgrl doctor
   fgrl doctor --json
   fgrl doctor runs        compare everything in a folder of runs with its checksums
+  fgrl doctor --measure card.yaml        measure this machine for fgrl plan
 """
 
 
@@ -26,6 +27,12 @@ def doctor(
     check: Annotated[
         Path | None,
         typer.Argument(metavar="[RUNS]", help="Verify this folder of runs instead.", show_default=False),
+    ] = None,
+    measure: Annotated[
+        Path | None,
+        typer.Option(
+            "--measure", metavar="FILE", help="Write the rates of this machine into FILE, a card for `plan --machines`."
+        ),
     ] = None,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
@@ -35,7 +42,7 @@ def doctor(
 
     With RUNS: compare the products of its stages with their checksums. Exit code 1 when something is broken.
     """
-    examined = library.doctor(check, runs=runs)
+    examined = library.doctor(check, runs=runs, measure=measure)
     problems = examined["problems"]
     if as_json:
         emit(examined)
@@ -43,7 +50,9 @@ def doctor(
         echo(columns([(name, as_text(value)) for name, value in examined.items() if name != "problems"], indent=""))
         for problem in problems:
             echo(f"! {problem}")
-        if not problems:
+        if measure is not None:
+            echo(f"written to {measure}: fgrl plan RECIPE --machines {measure}")
+        elif not problems:
             echo("nothing is missing for the recipes under recipes/small" if check is None else "nothing is broken")
     if problems:
         raise typer.Exit(1)

@@ -12,6 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fgrl import registry
 from fgrl.base import files, lazy
 from fgrl.base.console import Console, listening
@@ -36,6 +38,7 @@ pages = lazy.load("fgrl.pages.report")
 pipeline = lazy.load("fgrl.experiments.pipeline")
 provenance = lazy.load("fgrl.exchange.publishing.provenance")
 pushing = lazy.load("fgrl.exchange.publishing.pushing")
+rates = lazy.load("fgrl.experiments.pipeline.rates")
 ranking = lazy.load("fgrl_benchmark.commands")
 schemas = lazy.load("fgrl.experiments.recipe.schema")
 shipped = lazy.load("fgrl.experiments.recipe.shipped")
@@ -293,10 +296,17 @@ def benchmark(
     return found
 
 
-def doctor(check: Path | str | None = None, *, runs: Path | str = RUNS) -> dict[str, Any]:
+def doctor(
+    check: Path | str | None = None, *, runs: Path | str = RUNS, measure: Path | str | None = None
+) -> dict[str, Any]:
     """Return what this machine has and lacks ("problems"). check: compare the products in this folder of runs with
-    their checksums instead.
+    their checksums instead. measure: measure the rates of this machine instead, and write them into this file as a card,
+    which a file of `machines` may extend.
     """
+    if measure is not None:
+        card = rates.measure()
+        Path(measure).write_text(yaml.safe_dump({"card": card}, sort_keys=False), encoding="utf-8")
+        return {"card": card, "problems": []}
     examined: dict[str, Any] = machine.examine(Path(runs)) if check is None else verification.verify(Runs(Path(check)))
     return examined
 

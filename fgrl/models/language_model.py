@@ -23,18 +23,14 @@ from fgrl.kinds.specs import ModelSpec
 from fgrl.models import finite, packed_rows
 from fgrl.models.chunked import Barred, ScoringLinear, chunk_rows, scores_through
 from fgrl.models.heads import NumberHead
+from fgrl.models.shapes import FEW_SCORES
 from fgrl.models.shared_prefixes import ATTENTION, Packed, can_pack, pack
 from fgrl.models.shared_prompts import can_share, distinct_prompts, states_after, worth_sharing
 from fgrl.models.sources import Source
 from fgrl.types import Tokens
 
-FEW_SCORES = 2**20
-"""Attention scores of a layer up to which unfused attention is faster on a CPU than the fused kernel, whose backward
-pass is slow there. It takes about ten bytes per score and layer until the backward pass.
-"""
-
 FEW_SCORES_OF_PAIRS = 2**22
-"""The same for pairs that are read as one sequence. They go through the model one at a time, so that more memory is
+"""`FEW_SCORES` for pairs that are read as one sequence. They go through the model one at a time, so that more memory is
 left for each.
 """
 

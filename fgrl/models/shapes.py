@@ -23,6 +23,12 @@ Tensors = dict[str, tuple[int, ...]]
 """Shapes by name; tied weights are listed once."""
 
 
+FEW_SCORES = 2**20
+"""Attention scores of a layer up to which unfused attention is faster on a CPU than the fused kernel, whose backward
+pass is slow there. It takes about ten bytes per score and layer until the backward pass.
+"""
+
+
 class Unknown(Exception):
     """The size cannot be determined; the message is the reason."""
 

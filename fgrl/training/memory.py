@@ -14,15 +14,17 @@ from fgrl.base.errors import NotYet
 from fgrl.kinds import Peek
 from fgrl.kinds.specs import ModelSpec
 from fgrl.models import shapes
-from fgrl.models.shapes import Architecture, Unknown
-from fgrl.training.trainer import TrainSettings
+from fgrl.models.shapes import FEW_SCORES, Architecture, Unknown
+from fgrl.training.trainer import BUCKET, TrainSettings
 from fgrl.types import Ref
 
 BYTES = {"float32": 4, "bfloat16": 2}
 NF4 = 0.5 + 0.127 / 8
 """Bytes of a four-bit weight, with its share of the doubly quantized scales (Dettmers et al. 2023, section 3)."""
-CHUNK = {"cpu": 4 * 16 * 2**20, "gpu": 4 * 128 * 2**20}
-"""Bytes of the logits that a chunked pass holds at a time (`fgrl.models.chunked`)."""
+CHUNK = {"cpu": 16 * 2**20, "gpu": 128 * 2**20}
+"""Bytes of the largest chunk of logits (`fgrl.models.chunked`)."""
+BUFFERS = 3
+"""Buffers of the size of a chunk that exist at a time."""
 
 
 @dataclass
@@ -36,6 +38,11 @@ class Role:
     divisible: bool = False
     """Under `fsdp` each process holds a part, although it is not trained."""
 
+    @property
+    def output(self) -> str:
+        """The head that is loaded."""
+        return self.spec.head or self.head
+
 
 @dataclass
 class PassShape:
@@ -44,6 +51,15 @@ class PassShape:
     rows: int
     tokens: int
     """Tokens per row, prompt and response together."""
+    scored: int = 0
+    """How many of these are of the response, at most: their logits are computed."""
+    prompts: int = 0
+    """Different prompts of the rows, which are read once without a gradient."""
+
+    @property
+    def read(self) -> int:
+        """Tokens of all rows, equal prompts once."""
+        return self.prompts * (self.tokens - self.scored) + self.rows * self.scored
 
 
 @dataclass
@@ -123,14 +139,13 @@ def loaded(role: Role, peek: Peek) -> Loaded:
     size = shapes.architecture(config, folder)
     dtype = next((spec.dtype for spec in origin if spec.dtype), "float32")
     quantize = next((spec.quantize for spec in origin if spec.quantize), None)
-    head = role.spec.head or role.head
-    number = {"lm": 0, "scalar": size.hidden, "token": size.hidden + 1}[head]
+    number = {"lm": 0, "scalar": size.hidden, "token": size.hidden + 1}[role.output]
     new = 0 if role.spec.lora is None or not role.trained else size.adapter(role.spec.lora)
     # adapters of earlier trainings stay beside a new one; they are merged where all weights are trained
     kept = (
         sum(size.adapter(spec.lora) for spec in origin[1:] if spec.lora is not None) if new or not role.trained else 0
     )
-    total = size.parameters(head) + kept + new
+    total = size.parameters(role.output) + kept + new
     trainable = 0 if not role.trained else new + number if new else total
     return Loaded(size, dtype, total, trainable, quantize == "nf4", kept + new + number)
 
@@ -191,33 +206,32 @@ def bytes_of_weights(model: Loaded, width: int | None = None, own_width: int = 4
 
 
 def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:
-    """Temporary bytes: `kv_cache`, `decoding_copy`, `activations`; of the largest model where there are several."""
+    """Temporary bytes: `kv_cache`, `drawing`, `decoding_copy`, `activations`, `buckets`, `passes`; of the largest model where there are several."""
     temporary: dict[str, int] = {}
-    roles = {role.name: role for role in workload.roles}
+    roles, train = {role.name: role for role in workload.roles}, workload.train
     if workload.sampled is not None:
         drawing = [model for name, model in known.items() if workload.sampler in ("", name)]
-        caches = [keys_and_values(model, workload.sampled, _number_bytes(model, workload.train)) for model in drawing]
-        if caches:
-            temporary["kv_cache"] = max(caches)
-        widths = [(model, _number_bytes(model, workload.train)) for model in drawing]
+        if drawing:
+            sizes = [_drawn(model, workload.sampled, _number_bytes(model, train)) for model in drawing]
+            temporary["kv_cache"], temporary["drawing"] = map(max, zip(*sizes, strict=True))
+        widths = [(model, _number_bytes(model, train)) for model in drawing]
         copied = [(m, width) for m, width in widths if workload.copies is True or width != BYTES[m.dtype]]
         if workload.copies and copied:
             temporary["decoding_copy"] = max(model.size.in_layers() * width for model, width in copied)
-    kept = 0
     if workload.trained is not None:
-        for name, model in known.items():
-            if roles[name].trained:
-                kept += _activations(model, roles[name].spec, workload.trained, _number_bytes(model, workload.train))
-    if workload.passed is not None and known:
-        kept = max(
-            kept,
-            *(
-                _pass_activations(model, workload.passed, _number_bytes(model, workload.train))
-                for model in known.values()
-            ),
+        trained = {name: model for name, model in known.items() if roles[name].trained}
+        temporary["activations"] = sum(
+            _activations(model, roles[name], workload.trained, train) for name, model in trained.items()
         )
-    if kept:
-        temporary["activations"] = kept + CHUNK[_device(workload.train)]
+    if train is not None and train.deepspeed and workload.trained is not None:
+        width = 4 if train.precision == "32-true" else 2
+        temporary["buckets"] = BUCKET * width * (1 if train.strategy == "deepspeed_stage_3" else 2)
+    if (passed := workload.passed) is not None and known:
+        temporary["passes"] = max(
+            _pass_activations(model, passed.read, _number_bytes(model, train))
+            + (_logits(model, passed, train) if roles[name].output == "lm" else 0)
+            for name, model in known.items()
+        )
     return temporary
 
 
@@ -227,8 +241,11 @@ def _peak(memory: dict[str, Any]) -> int:
     """
     roles = [value for value in memory.values() if isinstance(value, dict)]
     stays = sum(role["weights"] + role.get("optimizer", 0) for role in roles)
-    training = sum(role.get("gradients", 0) for role in roles) + memory.get("activations", 0)
-    return int(stays + max(training, memory.get("kv_cache", 0) + memory.get("decoding_copy", 0)))
+    training = sum(role.get("gradients", 0) for role in roles) + sum(
+        memory.get(part, 0) for part in ("activations", "buckets")
+    )
+    drawing = sum(memory.get(part, 0) for part in ("kv_cache", "drawing", "decoding_copy"))
+    return int(stays + max(training, drawing, memory.get("passes", 0)))
 
 
 def _number_bytes(model: Loaded, train: TrainSettings | None) -> int:
@@ -242,26 +259,45 @@ def keys_and_values(model: Loaded, batch: PassShape, width: int) -> int:
     return batch.rows * batch.tokens * 2 * size.layers * size.key_value_heads * size.head_dim * width
 
 
-def _activations(model: Loaded, spec: ModelSpec, batch: PassShape, width: int) -> int:
-    """Bytes that the forward pass of a full micro-batch, with rows of the maximum length, keeps for the backward pass.
+def _drawn(model: Loaded, batch: PassShape, width: int) -> tuple[int, int]:
+    """Return the bytes of keys and values, and of the larger of the prompts' activations and of one step's probabilities."""
+    prompts = batch.prompts * (batch.tokens - batch.scored)
+    probabilities = BUFFERS * batch.rows * model.size.vocabulary * 4
+    return keys_and_values(model, batch, width), max(_pass_activations(model, prompts, width), probabilities)
+
+
+def _activations(model: Loaded, role: Role, batch: PassShape, train: TrainSettings | None) -> int:
+    """Bytes that a full micro-batch, with rows of the maximum length, holds when its backward pass begins, or later.
 
     A block keeps its input, the inputs and outputs of two norms, queries, keys, values, and the outputs of attention
     and of each step of the gated feed-forward layer; with checkpointing only its input, and one block at a time is
-    recomputed. Eager attention keeps every attention weight.
+    recomputed. Unfused attention keeps every attention weight: in float32, and in a narrower type, too.
     """
-    size, tokens = model.size, batch.rows * batch.tokens
+    size, spec, tokens, width = model.size, role.spec, batch.rows * batch.tokens, _number_bytes(model, train)
     blocks = size.layers if spec.lora is None or spec.lora.last_blocks is None else spec.lora.last_blocks
     queries, keys = size.heads * size.head_dim, size.key_value_heads * size.head_dim
     block = (6 * size.hidden + 3 * queries + 3 * keys + 4 * size.intermediate) * tokens * width
-    if spec.attention == "eager":
-        block += 2 * batch.rows * size.heads * batch.tokens**2 * width
-    return blocks * size.hidden * tokens * width + block if spec.gradient_checkpointing else blocks * block
+    scores = batch.rows * size.heads * batch.tokens**2
+    padded = train is None or train.micro_batch_tokens is None
+    short = scores <= FEW_SCORES and _device(train) == "cpu" and padded and not spec.gradient_checkpointing
+    if spec.attention == "eager" or (spec.attention == "sdpa" and short):
+        block += scores * (4 if width == 4 else 4 + width)
+    logits = _logits(model, batch, train) if role.output == "lm" else 0
+    if logits and model.trainable == model.parameters:  # the gradient of the output layer, and what is added to it
+        logits += size.vocabulary * size.hidden * (4 + width)
+    if spec.gradient_checkpointing:
+        return blocks * size.hidden * tokens * width + max(block, logits)
+    return blocks * block + logits
 
 
-def _pass_activations(model: Loaded, batch: PassShape, width: int) -> int:
+def _logits(model: Loaded, batch: PassShape, train: TrainSettings | None) -> int:
+    """Bytes of the logits that a pass holds at a time."""
+    return BUFFERS * min(CHUNK[_device(train)], batch.rows * batch.scored * model.size.vocabulary * 4)
+
+
+def _pass_activations(model: Loaded, tokens: int, width: int) -> int:
     """Bytes of a pass without gradients: one block at a time."""
-    size = model.size
-    return batch.rows * batch.tokens * (4 * size.hidden + 3 * size.intermediate) * width
+    return tokens * (4 * model.size.hidden + 3 * model.size.intermediate) * width
 
 
 def _device(train: TrainSettings | None) -> str:

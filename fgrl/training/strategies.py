@@ -22,7 +22,7 @@ from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, ModelPa
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from fgrl.training.trainer import TrainSettings
+from fgrl.training.trainer import BUCKET, TrainSettings
 
 
 def arguments(settings: TrainSettings) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def deepspeed_config(settings: TrainSettings) -> dict[str, Any]:
         "stage": stage,
         "overlap_comm": True,
         "contiguous_gradients": True,
-        "reduce_bucket_size": 200_000_000,
+        "reduce_bucket_size": BUCKET,
     }
     if stage == 3:
         zero |= {"stage3_gather_16bit_weights_on_model_save": False, "stage3_prefetch_bucket_size": 50_000_000}

@@ -40,6 +40,10 @@ torch = lazy.load("torch")
 Strategy = Literal["auto", "ddp", "fsdp", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3"]
 
 
+BUCKET = 200_000_000
+"""Gradients that DeepSpeed reduces together, in buffers that it makes in full whatever the model's size."""
+
+
 class TrainSettings(Settings):
     """Optimizer, schedule and hardware of a training stage."""
 

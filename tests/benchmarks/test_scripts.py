@@ -23,6 +23,8 @@ SMALLEST = {
     "logprob_memory": "--model MODEL --rows 1 --length 8 --prompt 2 --only train",
     "packing": "--model MODEL --dtype float32 --shapes rtt --shrink 64 --rows 8 --micro 2 --tokens 40 --rounds 1",
     "plans_without_network": "--only recipes/span_chains.yaml",
+    "plan_memory": "--cases sample --processes 1",
+    "plan_seconds": "--card CARD RUN --least 0",
     "ppo_phases": "--base MODEL --responses 2 --new-tokens 2 --repeats 1",
     "quickstart_curve": "--runs RUNS --figure FOLDER",
     "resume_kills": "RECIPE --kills 1 --folder FOLDER",
@@ -54,11 +56,24 @@ def a_finished_run(runs: Path) -> Path:
     return runs
 
 
+def a_recorded_run(folder: Path, base: Path) -> Path:
+    """The files of a run whose seconds are compared with a plan's."""
+    recipe = tiny_recipe.write(folder, base).rename(folder / "recipe.yaml")
+    stages = {name: {"done": True, "seconds": 1.0} for name in ("reward_model", "policy")}
+    (recipe.parent / "summary.json").write_text(json.dumps({"stages": stages}), encoding="utf-8")
+    return recipe.parent
+
+
 @pytest.mark.parametrize("name", SMALLEST)
 def test_a_script_runs(name: str, tiny_model_dir: Path, tmp_path: Path) -> None:
     places = {"MODEL": tiny_model_dir, "FOLDER": tmp_path / "out"}
     if name == "resume_kills":
         places["RECIPE"] = tiny_recipe.write(tmp_path, tiny_model_dir)
+    if name == "plan_seconds":
+        places |= {
+            "CARD": SCRIPTS.parent / "machines" / "one_h100.yaml",
+            "RUN": a_recorded_run(tmp_path, tiny_model_dir),
+        }
     if name == "quickstart_curve":
         places["RUNS"] = a_finished_run(tmp_path / "runs")
     arguments = [str(places.get(word, word)) for word in SMALLEST[name].split()]

@@ -240,7 +240,9 @@ COMPARED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("words", [["a.yaml::row", "--seeds", "0,1", "vars.x=b.yaml"], ["a.yaml", "b.yaml"], ["runs/a"]])
+@pytest.mark.parametrize(
+    "words", [["a.yaml::row", "--seeds", "0,1", "vars.x=b.yaml"], ["a.yaml", "b.yaml"], ["runs/a"]]
+)
 def test_a_recipe_that_is_alone_is_compared_with_itself(words: list[str]) -> None:
     twice = evidence.twice(words)
     assert twice == (["a.yaml::row", *words] if "a.yaml::row" in words else words)

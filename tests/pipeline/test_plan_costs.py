@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +26,14 @@ from fgrl.training.memory import Role
 from fgrl.training.trainer import OfflineSettings
 
 ROOT = Path(__file__).resolve().parents[2]
-CARD = Card(name="C", count=4, memory=80, tflops=1, bandwidth=1, usd=2, passing=0.5, training=0.25, disk=2)
+CARD = Card(
+    name="C", count=4, memory=80, tflops=1, tflops_float32=0.5, bandwidth=1, usd=2, passing=0.5, training=0.25, stepping=0.5, layer=0.001, disk=2,
+)  # fmt: skip
 QWEN = ModelSpec(base="Qwen/Qwen3-4B-Base", dtype="bfloat16")
-N = 4_022_468_096
-"""Its parameters."""
+N, LAYERS, HEAD = 4_022_468_096, 3_633_315_840, 151_936 * 2560
+"""Its parameters: all, those of the products in its layers, and those of the output layer."""
+QUERIES, ADAPTER = LoraSpec(r=1, targets=["q_proj"]), 36 * (2560 + 4096)
+"""An adapter of it, and the adapter's parameters."""
 CACHED = 36 * 8 * 128 * 2 * 2
 """Bytes of the keys and values of a token."""
 
@@ -46,9 +51,11 @@ def peek(tmp_path: Path) -> Peek:
     [
         (Work("a pass", devices=2, passed=3e12), 3.0),
         (Work("training", devices=4, trained=1e12), 1.0),
-        (Work("drawing", steps=100, read=1e6), 3.0),  # a step takes 0.03 s
+        (Work("a pass", devices=2, float32=True, passed=3e12), 6.0),
+        (Work("drawing", steps=100, layers=30, read=1e6, computed=1e9), 3.0),  # a step takes 0.001 s for each layer
+        (Work("drawing", steps=100, layers=30, read=1e6, computed=2e10), 4.0),  # half of 10^12 a second
         (Work("drawing", steps=100, read=1e6, served=True), 0.8),
-        (Work("drawing", steps=100, read=1e9, served=True), 200.0),  # half of 1 GB/s
+        (Work("drawing", steps=100, read=1e9, cached=5e8, served=True), 300.0),  # half of 1 GB/s
         (Work("training", written=4e9), 2.0),
     ],
 )
@@ -60,8 +67,16 @@ def test_seconds_of_a_part(work: Work, seconds: float) -> None:
     assert found["usd"] == pytest.approx(seconds * 8 / 3600)
 
 
+def test_a_cpu_sends_operations_and_computes_them_one_after_the_other() -> None:
+    cpu, work = (
+        CARD.model_copy(update={"overlaps": False}),
+        Work("drawing", steps=100, layers=30, read=1e7, computed=1e9),
+    )
+    assert costs.of({"memory": {"peak": 1}}, [work], cpu)["seconds"] == pytest.approx(100 * (0.03 + 0.02))
+
+
 def test_what_is_drawn_ahead_takes_no_time_beside_longer_work() -> None:
-    drawing, training = Work("drawing", steps=100, ahead=True), Work("training", trained=1e12)
+    drawing, training = Work("drawing", steps=100, layers=30, ahead=True), Work("training", trained=1e12)
     assert costs.of({"memory": {"peak": 1}}, [drawing, training], CARD)["seconds"] == pytest.approx(4)
     assert costs.of({"memory": {"peak": 1}}, [drawing], CARD)["seconds"] == pytest.approx(3)
 
@@ -105,8 +120,21 @@ def test_a_batch_of_hf_takes_as_many_steps_as_its_longest_response(peek: Peek) -
     (work,) = counting.drawing(Role("actor", QWEN), given, sampling, build(Engine, "hf"), peek, devices=4, times=3)
     assert (work.what, work.devices, work.served) == ("drawing actor", 4, False)
     assert work.steps == 3 * 4 * 1000  # 25 responses a device, in batches of 8
-    assert work.read == 2 * N + 8 * (300 + 200) * CACHED
-    assert work.passed == 3 * 2 * N * 100 * 300
+    assert work.read == 2 * N
+    assert work.cached == 8 * 200 / 1000 * (300 + 200) * CACHED * (
+        1 + 2 * 32 / 8
+    )  # a copy for each of 32 heads is written and read
+    (fused,) = counting.drawing(
+        Role("actor", QWEN.model_copy(update={"attention": "flash_attention_2"})), given, sampling, build(Engine, "hf"), peek, devices=4, times=3
+    )  # fmt: skip
+    assert fused.cached == pytest.approx(8 * 200 / 1000 * (300 + 200) * CACHED)
+    assert work.passed == 3 * 2 * LAYERS * 100 * 300
+    assert work.computed == 2 * (LAYERS + HEAD) * 8 * 200 / 1000  # of 8 responses a fifth is still drawn in a step
+    assert (work.layers, work.float32) == (36, False)
+    (four,) = counting.drawing(
+        Role("actor", QWEN), replace(given, per_prompt=4), sampling, build(Engine, "hf"), peek, times=3
+    )
+    assert four.passed == work.passed / 4
     (alone,) = counting.drawing(Role("actor", QWEN), Texts(4, 400, 200), sampling, build(Engine, "hf"), peek, devices=4)
     assert alone.steps == 200
 
@@ -117,35 +145,41 @@ def test_a_server_puts_the_next_request_in_the_place_of_an_ended_one(peek: Peek)
     many, alone = counting.drawing(Role("actor", QWEN), Texts(1024, 200, 100), sampling, engine, peek)
     assert (many.devices, many.served, many.ahead) == (4, True, True)
     assert many.steps == 512 * 100 / 256
-    assert many.read == (2 * N + 256 * (200 + 50) * CACHED) / 2
+    assert (many.read, many.cached) == (2 * N / 2, 256 * (200 + 50) * CACHED / 2)
     assert (alone.steps, alone.passed) == (450, 0)
 
 
 @pytest.mark.parametrize(
     ("changed", "operations"),
     [
-        ({}, 6 * N),
-        ({"gradient_checkpointing": True}, 8 * N),
-        ({"gradient_checkpointing": True, "lora": LoraSpec(r=1, targets=["q_proj"])}, 6 * (N + 36 * (2560 + 4096))),
-        ({"quantize": "nf4", "lora": LoraSpec(r=1, targets=["q_proj"])}, 2 * 4 * (N + 36 * (2560 + 4096))),
+        ({}, 6 * (LAYERS * 10 + HEAD * 4)),
+        ({"gradient_checkpointing": True}, 8 * (LAYERS * 10 + HEAD * 4)),
+        ({"gradient_checkpointing": True, "lora": QUERIES}, 6 * ((LAYERS + ADAPTER) * 10 + HEAD * 4)),
+        ({"quantize": "nf4", "lora": QUERIES}, 4 * ((2 * LAYERS + ADAPTER) * 10 + HEAD * 4)),
+        (
+            {"lora": QUERIES.model_copy(update={"last_blocks": 9})},
+            2.5 * ((LAYERS + ADAPTER / 4) * 10 + HEAD * 4),  # the backward pass ends after a quarter
+        ),
     ],
 )
-def test_operations_of_training(changed: dict[str, Any], operations: int, peek: Peek) -> None:
+def test_operations_of_training(changed: dict[str, Any], operations: float, peek: Peek) -> None:
     train = OfflineSettings(lr=1e-5, batch_size=8, devices=8)
     role = Role("policy", QWEN.model_copy(update=changed), trained=True)
-    work = counting.training(role, 10, peek, train, saved=3)
-    assert (work.devices, work.trained) == (8, 10 * operations * counting.PADDED)
-    packed = counting.training(role, 10, peek, train.model_copy(update={"micro_batch_tokens": 8192}), saved=3)
-    assert packed.trained == 10 * operations
-    assert work.written == 3 * 15 * (N if "lora" not in changed else 36 * (2560 + 4096))
+    texts = Texts(1, 6, 4)
+    work = counting.training(role, texts, peek, train, saved=3)
+    assert (work.devices, work.trained) == (8, operations * counting.PADDED * counting.WAITED)
+    packed = counting.training(role, texts, peek, train.model_copy(update={"micro_batch_tokens": 8192}), 3, times=2)
+    assert packed.trained == 2 * operations
+    trained = N if "lora" not in changed else ADAPTER // (4 if changed["lora"].last_blocks else 1)
+    assert work.written == 3 * 15 * trained
 
 
 @pytest.mark.parametrize(
     ("fields", "limits", "texts"),
     [
-        ({"path": "sastpg/HIR-16K"}, (2048, 4096), Texts(16_968, 400, 900)),
-        ({"path": "sastpg/HIR-16K", "limit": 10}, (300, 500), Texts(10, 300, 500)),
-        ({"path": "owner/unknown", "expect_rows": 7}, (300, 500), Texts(7, 150, 250)),
+        ({"path": "sastpg/HIR-16K"}, (2048, 4096), Texts(16_968, 400, 900, criteria=6)),
+        ({"path": "sastpg/HIR-16K", "limit": 10}, (300, 500), Texts(10, 300, 500, criteria=6)),
+        ({"path": "owner/unknown", "expect_rows": 7}, (300, 500), Texts(7, 150, 400)),
     ],
 )
 def test_texts_that_are_not_here(fields: dict[str, Any], limits: tuple[int, int], texts: Texts, peek: Peek) -> None:
@@ -159,7 +193,7 @@ def test_texts_of_data_on_this_machine_are_counted_and_others_are_not(tmp_path: 
     file = tmp_path / "rows.jsonl"
     file.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     reader = build(Reader, {"name": "jsonl", "path": str(file), "format": "prompts"})
-    assert counting.texts(reader, peek, 10, 20) == Texts(2, 5, 10)
+    assert counting.texts(reader, peek, 100, 20) == Texts(2, 1 + counting.TEMPLATE, 16)
     nobody = SimpleNamespace(
         work=lambda given: [counting.texts(build(Reader, {"name": "samples", "of": "${out:x}"}), given, 1, 1)]
     )
@@ -221,14 +255,28 @@ def test_a_card_of_ours_and_changes_of_it(tmp_path: Path) -> None:
         read(file)
 
 
+def test_a_measured_machine_is_a_card_for_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, small in {"WIDTH": 64, "ROWS": 8, "STEPPED": 4, "NARROW": 32, "LEAST": 0}.items():
+        monkeypatch.setattr(f"fgrl.experiments.pipeline.rates.{name}", small)
+    file, ours = tmp_path / "card.yaml", tmp_path / "machines.yaml"
+    done = CliRunner().invoke(app, ["doctor", "--measure", str(file)])
+    assert done.exit_code == 0, done.output
+    assert f"--machines {file}" in done.output
+    ours.write_text("extends: card.yaml\ncard: {usd: 0.5}\n")
+    card, changed = read(file).card, read(ours).card
+    assert card is not None
+    assert changed == card.model_copy(update={"usd": 0.5})
+    assert min(card.tflops, card.tflops_float32, card.bandwidth, card.layer, card.memory) > 0
+
+
 def test_the_plan_of_a_papers_recipe_on_eight_cards(tmp_path: Path) -> None:
     command = ["plan", str(ROOT / "recipes" / "rtt_qwen3.yaml"), "--runs", str(tmp_path)]
     on_eight = [*command, "--machines", str(ROOT / "machines" / "eight_h100.yaml")]
     printed = CliRunner().invoke(app, on_eight)
     assert printed.exit_code == 0, printed.output
     lines = {line.split(":")[0].strip(): line for line in printed.output.splitlines() if ": costs: " in line}
-    assert "costs: fits on H100 (74.6 GiB of 77.6 GiB); " in lines["policy"]
-    assert "costs: does not fit on H100 (94.5 GiB of 77.6 GiB); " in lines["ifeval"]
+    assert "costs: fits on H100 (75.8 GiB of 77.6 GiB); " in lines["policy"]
+    assert "costs: does not fit on H100 (98.4 GiB of 77.6 GiB); " in lines["ifeval"]
     assert "together on 8 x H100: " in printed.output
     assert "without omitted, grade, general" in printed.output
     data = json.loads(CliRunner().invoke(app, [*on_eight, "--json"]).stdout)

@@ -53,10 +53,13 @@ def _time(work: Sequence[Work] | str, card: Card) -> dict[str, Any]:
 
 
 def _seconds(part: Work, card: Card) -> float:
-    operations = part.passed / card.passing + part.trained / card.training
-    step = max(card.served_step if part.served else card.step, part.read / (card.bandwidth * 1e9 * card.reading))
-    written = part.written / (card.disk * 1e9)
-    return operations / (card.tflops * 1e12 * part.devices) + part.steps * step + written
+    rate = (card.tflops_float32 if part.float32 else card.tflops) * 1e12
+    passes = (part.passed / card.passing + part.trained / card.training) / (rate * part.devices)
+    sent = card.served_step if part.served else card.layer * part.layers
+    reading = card.bandwidth * 1e9 * card.reading
+    computed = max(part.read / reading, part.computed / (rate * card.stepping)) + part.cached / reading
+    step = max(sent, computed) if card.overlaps else sent + computed
+    return passes + part.steps * step + part.written / (card.disk * 1e9)
 
 
 def _price(seconds: float, card: Card) -> dict[str, float]:

@@ -61,7 +61,7 @@ def examine(runs: Path) -> dict[str, Any]:
         "versions": versions,
         "platform": platform.platform(),
         "cores": cores(),
-        "memory_gib": _memory(),
+        "memory_gib": memory(),
         "disk_free_gib": round(free, 1),
         "gpus": gpus(),
         "bfloat16": _bfloat16(),
@@ -95,10 +95,10 @@ def device_memory(accelerator: str) -> tuple[float, str]:
         if accelerator == "cpu"
         else "needs a GPU, and none is here; this machine has"
     )
-    return (_memory() or math.inf) * 2**30, why
+    return (memory() or math.inf) * 2**30, why
 
 
-def _memory() -> float | None:
+def memory() -> float | None:
     """GiB of this machine, or of the container when that is less."""
     sizes = []
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:

@@ -41,6 +41,8 @@ class Card(Settings):
     """GiB."""
     tflops: float = Field(gt=0)
     """Dense bfloat16 operations in 10^12 a second, as the data sheet says."""
+    tflops_float32: float = Field(gt=0)
+    """The same in float32."""
     bandwidth: float = Field(gt=0)
     """Gigabytes a second that it reads from its memory."""
     usd: float = Field(ge=0)
@@ -51,12 +53,16 @@ class Card(Settings):
     """Share of `tflops` that passes without gradients reach."""
     training: float = Field(0.35, gt=0, le=1)
     """Share of `tflops` that training reaches."""
+    stepping: float = Field(0.4, gt=0, le=1)
+    """Share of `tflops` that the products of a step of decoding reach."""
     reading: float = Field(0.5, gt=0, le=1)
     """Share of `bandwidth` that decoding reaches."""
-    step: float = Field(0.03, ge=0)
-    """Seconds that a step of decoding takes at least with the engine `hf`."""
+    layer: float = Field(0.0009, ge=0)
+    """Seconds of a step of decoding with the engine `hf`, for each layer of the model: what it takes to send its operations to the device."""
+    overlaps: bool = True
+    """True if the device computes while the next operations are sent to it. A CPU does not: there both times add up."""
     served_step: float = Field(0.008, ge=0)
-    """The same of a server."""
+    """Seconds that a step of decoding takes at least on a server."""
     disk: float = Field(4.0, gt=0)
     """Gigabytes a second that checkpoints are written with."""
 

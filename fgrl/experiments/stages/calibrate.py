@@ -81,7 +81,7 @@ class CalibrateStage(Stage):
         return {("model",): (self.model, "lm")}
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        shape = memory.PassShape(self.batch_size, self.max_tokens)
+        shape = memory.PassShape(self.batch_size, self.max_tokens, self.max_tokens)
         return memory.estimate(memory.Workload(self._roles(), passed=shape), peek)
 
     def _roles(self) -> list[Role]:
@@ -91,7 +91,7 @@ class CalibrateStage(Stage):
         """Yield one pass of both responses of all pairs through each model."""
         given = counting.texts(self.data, peek, self.max_prompt_tokens, self.max_tokens)
         for role in self._roles():
-            yield counting.passing(f"pass of {role.name}", role, 2 * given.tokens, peek, self.processes())
+            yield counting.passing(f"pass of {role.name}", role, given, peek, self.processes(), times=2)
 
     def run(self, run: Run) -> dict[str, Any]:
         # 1. the calibration responses as token ids

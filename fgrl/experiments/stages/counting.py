@@ -9,32 +9,41 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fgrl.base import lazy
-from fgrl.base.errors import NotYet
-from fgrl.kinds import Engine, Expected, Peek, Reader, Stage, stated
+from fgrl.base.errors import DataError, NotYet, Unavailable
+from fgrl.feedback.llm import tokens
+from fgrl.feedback.templates import as_text
+from fgrl.kinds import Engine, Expected, Peek, Reader, Relevance, Stage, stated
 from fgrl.kinds.reader import expected
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.models.shapes import Unknown
-from fgrl.registry import Settings, walk
+from fgrl.registry import Settings, name_of, walk
 from fgrl.training.memory import Loaded, PassShape, Role, bytes_of_weights, keys_and_values, loaded
 from fgrl.training.trainer import TrainSettings
 from fgrl.types import Ref
 
 local = lazy.load("fgrl.components.clients.local")
 
-PADDED = 1.5
-"""Tokens that a device computes or waits for in training, for each token of its texts, without `train.micro_batch_tokens`: rows
-are as long as the longest of their micro-batch, and devices wait for the slowest.
+PADDED, WAITED = 1.3, 1.15
+"""Tokens that a device computes in training for each token of its texts, without `train.micro_batch_tokens`, because rows are as
+long as the longest of their micro-batch, and the share that is added where several devices wait for the slowest.
 """
 CHECKPOINT = 15
 """Bytes of a checkpoint for each trained parameter."""
 AT_ONCE = 256
 """Responses that a server draws at the same time."""
+UNKNOWN, DRAWN = 0.5, 0.8
+"""What a length that nobody knows is taken to be, as a share of its limit; that of a response which a model draws."""
+TEMPLATE = 20
+"""Tokens that a chat template adds to a prompt."""
+MOST_BYTES, MOST_ROWS = 2**24, 200
+"""Of local files that are read for the lengths of their texts, and the rows that are looked at."""
 
 
 class Uncounted(Exception):
@@ -48,6 +57,10 @@ class Texts:
     rows: int
     prompt: float
     response: float
+    per_prompt: int = 1
+    """Responses to the same prompt, which an engine reads once for all."""
+    criteria: float = 1
+    """Criteria of a prompt: a relevance reads each response once for each of them."""
 
     @property
     def tokens(self) -> float:
@@ -62,14 +75,22 @@ class Work:
     what: str
     devices: int = 1
     """How many share it."""
+    float32: bool = False
+    """True if products are computed in float32, not in bfloat16."""
     passed: float = 0.0
     """Operations of passes without gradients."""
     trained: float = 0.0
     """Operations of training, those that are computed twice included."""
     steps: float = 0.0
     """Steps of decoding on each device."""
+    layers: int = 0
+    """Layers whose operations a step sends to the device."""
     read: float = 0.0
-    """Bytes that a step reads."""
+    """Bytes of weights that a step reads."""
+    cached: float = 0.0
+    """Bytes of keys and values that a step reads, and copies where attention wants them once for each head."""
+    computed: float = 0.0
+    """Operations of a step."""
     served: bool = False
     """True if servers draw, with kernels of their own."""
     ahead: bool = False
@@ -92,36 +113,43 @@ def of_stage(stage: Stage, peek: Peek) -> list[Work] | str:
 
 
 def texts(reader: Reader, peek: Peek, prompt: int, response: int) -> Texts:
-    """Return what a reader gives, cut to limits in tokens. Lengths that nobody knows are half of the limits. Raises
-    `Uncounted` where the number of rows is unknown.
+    """Return what a reader gives, cut to limits in tokens. Lengths that nobody knows are shares of the limits. Raises `Uncounted`
+    where the number of rows is unknown.
     """
     known = _known(reader, peek)
     rows = known.get("rows")
     if rows is None:
         raise Uncounted("the number of rows of its data is unknown here")
-    lengths = (known.get("prompt", prompt / 2), known.get("response", response / 2))
-    return Texts(min(rows, peek.limit or rows), min(lengths[0], prompt), min(lengths[1], response))
+    lengths = (known.get("prompt", prompt * UNKNOWN), known.get("response", response * DRAWN))
+    return Texts(
+        round(min(rows, peek.limit or rows)),
+        min(lengths[0], prompt),
+        min(lengths[1], response),
+        criteria=known.get("criteria", 1),
+    )
 
 
 @functools.cache
-def _sizes() -> dict[str, dict[str, int]]:
-    data: dict[str, dict[str, int]] = json.loads(Path(__file__).with_name("known_data.json").read_text())["data"]
+def _sizes() -> dict[str, dict[str, float]]:
+    data: dict[str, dict[str, float]] = json.loads(Path(__file__).with_name("known_data.json").read_text())["data"]
     return data
 
 
-def _known(reader: Reader, peek: Peek) -> dict[str, int]:
+def _known(reader: Reader, peek: Peek) -> dict[str, float]:
     """Return `rows`, `prompt` and `response` of what a reader gives, as far as they are known: of a data set in
-    `known_data.json`, or of one from which the stage before made what is read. Only other data are read for it.
+    `known_data.json`, of local files, or of what the stage before read and made.
     """
-    found: dict[str, int] = {}
+    found: dict[str, float] = {}
     for part in (reader, *(value for _path, value in walk(reader))):
         if isinstance(part, Reader):
             place, split = getattr(part, "path", None) or getattr(part, "hub", None), getattr(part, "split", "")
-            found = _sizes().get(f"{place}/{split}") or _sizes().get(str(place)) or {}
+            found = {**(_sizes().get(f"{place}/{split}") or _sizes().get(str(place)) or _in_files(part, peek))}
         elif isinstance(part, Ref):
             found = _made(peek.stage(part), peek)
         if found:
             break
+    if name_of(reader)[1] == "critiques":  # other texts than those that they are about
+        found = {"rows": found["rows"]} if "rows" in found else {}
     if stating := stated(reader, "expects", peek):
         return found | {"rows": stating.samples * (stating.responses or 1)}
     if "rows" not in found and (read := expected(reader, peek)):
@@ -129,13 +157,30 @@ def _known(reader: Reader, peek: Peek) -> dict[str, int]:
     return found
 
 
-def _made(stage: Any, peek: Peek) -> dict[str, int]:
+def _in_files(reader: Reader, peek: Peek) -> dict[str, float]:
+    """Return the mean lengths of texts in local files; {} where they are elsewhere, or cannot be read."""
+    try:
+        if not reader.in_local_files(MOST_BYTES):
+            return {}
+        reader.setup(peek)
+        samples = list(islice(reader.read(), MOST_ROWS))
+    except (DataError, NotYet, Unavailable):
+        return {}
+    prompts = [tokens.of_text(as_text(sample.prompt)) for sample in samples]
+    answers = [tokens.of_text(response.text) for sample in samples for response in sample.responses]
+    means = {"prompt": (prompts, TEMPLATE), "response": (answers, 0)}
+    return {name: sum(counts) / len(counts) + more for name, (counts, more) in means.items() if counts}
+
+
+def _made(stage: Any, peek: Peek) -> dict[str, float]:
     """Return the same of what a stage makes."""
     first = next((value for _path, value in walk(stage) if isinstance(value, Reader)), None)
     found = {} if first is None else _known(first, peek)
+    if (drawn := getattr(stage, "sampling", None)) is not None:
+        found.setdefault("response", drawn.max_new_tokens * DRAWN)
     if "rows" not in found:
         return found
-    given = Expected(found["rows"] * getattr(stage, "per_prompt", 1))
+    given = Expected(round(found["rows"]) * getattr(stage, "per_prompt", 1))
     made = stated(getattr(stage, "annotator", None), "makes_at_most", given) or given
     return found | {"rows": made.samples}
 
@@ -143,25 +188,45 @@ def _made(stage: Any, peek: Peek) -> dict[str, int]:
 # -- parts of the work -----------------------------------------------------------------------------------------------------
 
 
-def passing(what: str, role: Role, tokens: float, peek: Peek, devices: int = 1) -> Work:
-    """Return passes without gradients over so many tokens: two operations for each parameter."""
-    return Work(what, devices, passed=2 * _multiplied(loaded(role, peek)) * tokens)
-
-
-def _multiplied(model: Loaded) -> int:
-    """Return the parameters of a model; twice as many of 4-bit weights, which are converted before they are multiplied."""
-    return model.parameters * (1 + model.quantized)
-
-
-def training(role: Role, tokens: float, peek: Peek, train: TrainSettings, saved: float) -> Work:
-    """Return training on so many tokens, and `saved` checkpoints. With checkpointed activations the forward pass is
-    computed twice; gradients of frozen weights are not computed.
-    """
+def passing(what: str, role: Role, texts: Texts, peek: Peek, devices: int = 1, times: float = 1) -> Work:
+    """Return passes without gradients over all texts, `times` times: two operations for each parameter that a token is multiplied by."""
     model = loaded(role, peek)
-    each = (6 if model.trainable == model.parameters else 4) + 2 * role.spec.gradient_checkpointing
-    written = saved * CHECKPOINT * model.trainable
-    tokens *= 1 if train.micro_batch_tokens else PADDED
-    return Work(f"training {role.name}", train.world, trained=each * _multiplied(model) * tokens, written=written)
+    operations = 2 * _multiplied(model, role, texts) * times
+    return Work(what, devices, _in_float32(model, None), passed=operations)
+
+
+def readings(components: Iterable[Settings], role: Role, texts: Texts) -> float:
+    """Return how often a model that components name reads each response."""
+    relevances = [part for component in components for _path, part in walk(component) if isinstance(part, Relevance)]
+    return texts.criteria if any(part is role.spec for each in relevances for _path, part in walk(each)) else 1
+
+
+def _multiplied(model: Loaded, role: Role, texts: Texts) -> float:
+    """Return the parameters that the tokens of all texts are multiplied by, added up: the layers by all tokens, the output layer of a language
+    model by those of responses; twice as many of 4-bit weights, which are converted first.
+    """
+    output = model.size.vocabulary * model.size.hidden if role.output == "lm" else 0
+    layers = model.size.in_layers() * (1 + model.quantized) + model.own
+    return layers * texts.tokens + output * texts.rows * texts.response
+
+
+def _in_float32(model: Loaded, train: TrainSettings | None) -> bool:
+    """Return True if the products of a model are computed in float32."""
+    return model.dtype == "float32" and (train is None or train.precision == "32-true")
+
+
+def training(role: Role, texts: Texts, peek: Peek, train: TrainSettings, saved: float, times: float = 1) -> Work:
+    """Return training on all texts, `times` times, and `saved` checkpoints. With checkpointed activations the forward pass is
+    computed twice; gradients of frozen weights are not computed, nor anything below the lowest adapter.
+    """
+    model, lora = loaded(role, peek), role.spec.lora
+    deep = 1.0 if lora is None or lora.last_blocks is None else lora.last_blocks / model.size.layers
+    again = 1 + (model.trainable == model.parameters) + role.spec.gradient_checkpointing
+    operations = 2 * (1 + deep * again) * _multiplied(model, role, texts) * times
+    return Work(
+        f"training {role.name}", train.world, _in_float32(model, train),
+        trained=operations * (1 if train.micro_batch_tokens else PADDED * (WAITED if train.world > 1 else 1)), written=saved * CHECKPOINT * model.trainable,
+    )  # fmt: skip
 
 
 def drawing(
@@ -177,17 +242,25 @@ def drawing(
     prompt, response = min(given.prompt, sampling.max_prompt_tokens), min(given.response, sampling.max_new_tokens)
     each = -(-given.rows // copies)
     at = max(1, min(each, sampling.batch_size if place is None else AT_ONCE))
-    weights, cached = bytes_of_weights(model), keys_and_values(model, PassShape(at, 1), 2)
+    wide = _in_float32(model, None)
+    weights, cached = bytes_of_weights(model), keys_and_values(model, PassShape(at, 1), 4 if wide else 2)
+    asked = Texts(-(-given.rows // given.per_prompt), prompt, 0)
     work = Work(
-        f"drawing {role.name}", copies * parallel, passed=2 * _multiplied(model) * given.rows * prompt * times,
-        served=place is not None, ahead=bool(engine.draws_ahead()),
+        f"drawing {role.name}", copies * parallel, wide, passed=2 * _multiplied(model, role, asked) * times,
+        layers=model.size.layers, served=place is not None, ahead=bool(engine.draws_ahead()),
     )  # fmt: skip
     if place is None:
-        steps = -(-each // at) * (sampling.max_new_tokens if at > 1 else response)
-        yield replace(work, steps=steps * times, read=weights + cached * (prompt + response))
+        longest = sampling.max_new_tokens if at > 1 else response
+        copied = (
+            1 if role.spec.attention == "flash_attention_2" else 1 + 2 * model.size.heads / model.size.key_value_heads
+        )
+        kept = cached * copied * response / longest
+        drawn = 2 * _multiplied(model, role, Texts(1, 0, at * response / longest))
+        steps = -(-each // at) * longest
+        yield replace(work, steps=steps * times, read=weights, cached=kept * (prompt + response), computed=drawn)
     else:
-        read = (weights + cached * (prompt + response / 2)) / parallel
-        yield replace(work, steps=each * response / at * times, read=read)
+        kept = cached * (prompt + response / 2) / parallel
+        yield replace(work, steps=each * response / at * times, read=weights / parallel, cached=kept)
         alone = (sampling.max_new_tokens - response) / 2
         yield replace(work, passed=0, steps=alone * times, read=weights / parallel)
 
@@ -195,13 +268,17 @@ def drawing(
 def answering(
     component: Settings, rows: int, prompt: float, peek: Peek, *, devices: int = 1, times: float = 1
 ) -> Iterator[Work]:
-    """Yield the drawing of the answers of local models that a component asks, one for each row, of half their limit."""
+    """Yield the drawing of the answers of local models that a component asks, one for each row: with the prompt file of the component,
+    if it has one, before the row's own tokens.
+    """
+    if isinstance(file := getattr(component, "prompt", None), str) and Path(file).is_file():
+        prompt += tokens.of_text(Path(file).read_text(encoding="utf-8"))
     for _path, part in walk(component):
         if isinstance(part, local.Local):
             limits = Sampling(
                 max_new_tokens=part.max_tokens, max_prompt_tokens=part.max_prompt_tokens, batch_size=part.batch_size
             )
-            given, role = Texts(rows, prompt, part.max_tokens / 2), Role("answers", part.model)
+            given, role = Texts(rows, prompt, part.max_tokens * UNKNOWN), Role("answers", part.model)
             yield from drawing(role, given, limits, part.engine, peek, devices=devices, times=times)
 
 

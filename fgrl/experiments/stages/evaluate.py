@@ -152,7 +152,7 @@ class EvaluateStage(Stage, HeldOut):
     def estimate(self, peek: Peek) -> dict[str, Any]:
         roles = self._measuring()
         return (
-            sizes.drawing(self.models, self.sampling, self.engine, peek, roles)
+            sizes.drawing(self.models, self.sampling, self.engine, peek, roles, self.per_prompt)
             | ({} if self.sampling is None else sizes.conversations(self.environment, self.sampling))
             | self._calls(peek)
             | overlaps.in_plan(self.models, self.prompts, peek)
@@ -170,7 +170,7 @@ class EvaluateStage(Stage, HeldOut):
         if self.sampling is None:  # all answers are given
             raise counting.Uncounted("its answers are given")
         texts = counting.texts(self.prompts, peek, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
-        drawn = replace(texts, rows=texts.rows * self.per_prompt)
+        drawn = replace(texts, rows=texts.rows * self.per_prompt, per_prompt=self.per_prompt)
         for name, model in self.models.items():
             role = memory.Role(name, model)
             yield from counting.drawing(role, drawn, self.sampling, self.engine, peek, devices=self.processes())
@@ -179,7 +179,8 @@ class EvaluateStage(Stage, HeldOut):
             yield from counting.answering(part, answers, texts.prompt + texts.response, peek)
         for role in self._measuring():
             if not any(counting.is_asked(part, role.spec) for part in asking):
-                yield counting.passing(f"pass of {role.name}", role, drawn.tokens * len(self.models), peek)
+                often = len(self.models) * counting.readings(asking, role, drawn)
+                yield counting.passing(f"pass of {role.name}", role, drawn, peek, times=often)
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """Return the number of questions, in a plan: exact where all answers are given, else an upper bound."""

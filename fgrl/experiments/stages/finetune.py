@@ -134,18 +134,16 @@ class FinetuneStage(TrainingStage):
 
     def work(self, peek: Peek) -> Iterator[Work]:
         """Yield one pass of each frozen model of the algorithm, and the training."""
-        train, read = (
-            self.limited("max_steps", peek.limit),
-            counting.texts(self.data, peek, self.max_prompt_tokens, self.max_tokens),
-        )
-        of_unit = min(read.prompt + read.response, self.max_tokens) * (2 if self.algorithm.data == "pairs" else 1)
+        left = max(self.max_tokens - self.max_prompt_tokens, self.max_tokens // 2)
+        train = self.limited("max_steps", peek.limit)
+        read = counting.texts(self.data, peek, self.max_prompt_tokens, left)
+        of_unit = 2 if self.algorithm.data == "pairs" else 1
         units = read.rows - round(self.holdout * read.rows)
         steps = min(units * train.epochs // train.batch_size, train.max_steps or math.inf)
         for name, spec in self.algorithm.frozen_models(self.model).items():
-            yield counting.passing(f"pass of {name}", memory.Role(name, spec), read.rows * of_unit, peek, train.world)
-        yield counting.training(
-            self._role(), steps * train.batch_size * of_unit, peek, train, steps // train.checkpoint_every
-        )
+            yield counting.passing(f"pass of {name}", memory.Role(name, spec), read, peek, train.world, of_unit)
+        trained, saved = replace(read, rows=round(steps * train.batch_size)), steps // train.checkpoint_every
+        yield counting.training(self._role(), trained, peek, train, saved, of_unit)
 
     def _role(self) -> Role:
         """Return the trained model."""

@@ -278,16 +278,21 @@ class RLStage(TrainingStage):
     def estimate(self, peek: Peek) -> dict[str, Any]:
         rollout, train = self.rollout, self.train
         roles, notes = self._roles()
-        drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world))
+        drawn = sizes.drawn(rollout.sampling, -(-rollout.batch_size // train.world), rollout.per_prompt)
         here = ([drawn] if rollout.engine.elsewhere() is None else []) + self.drawn_in_evaluations()
         sampled = max(here, key=lambda shape: shape.rows * shape.tokens, default=None)
         workload = memory.Workload(
-            [*roles, *self.models_of_evaluations()], train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens),
-            copies=rollout.engine.copies_weights(), notes=notes,
+            [*roles, *self.models_of_evaluations()], train, sampled=sampled, sampler="actor", trained=sizes.trained(train, drawn.tokens, scored=drawn.scored), passed=sizes.drawn(rollout.sampling.model_copy(update={"batch_size": self._read_at_once()}), None, rollout.per_prompt), copies=rollout.engine.copies_weights(), notes=notes,
         )  # fmt: skip
         engine = sizes.of_engine(rollout.engine, self.model, rollout.sampling, rollout.batch_size, train, peek)
         talks = sizes.conversations(rollout.environment, rollout.sampling)
         return memory.estimate(workload, peek) | engine | talks | self._calls(peek) | overlaps.in_training(self, peek)
+
+    def _read_at_once(self) -> int:
+        """Return the largest number of responses that a pass without gradients reads at a time."""
+        parts = (self.reward, *(part for _path, part in walk(self.reward)))
+        most = max(getattr(part, "micro_batch_size", 0) for part in parts)
+        return min(-(-self.rollout.batch_size // self.train.world), max(self.train.micro_batch_size, most))
 
     def _roles(self) -> tuple[list[Role], dict[str, str]]:
         """Return the models that an iteration takes, and notes on roles that need no weights of their own."""
@@ -313,7 +318,7 @@ class RLStage(TrainingStage):
         rollout, sampling, (at_once, train) = self.rollout, self.rollout.sampling, self._prompts_at_once(peek.limit)
         given = counting.texts(self.prompts, peek, sampling.max_prompt_tokens, sampling.max_new_tokens)
         times = train.iterations or train.epochs * (given.rows // at_once)
-        drawn = replace(given, rows=at_once * rollout.per_prompt)
+        drawn = replace(given, rows=at_once * rollout.per_prompt, per_prompt=rollout.per_prompt)
         yield from counting.drawing(roles[0], drawn, sampling, rollout.engine, peek, devices=train.world, times=times)
         yield from counting.answering(
             self.reward, drawn.rows, given.prompt + given.response, peek, devices=train.world, times=times
@@ -321,10 +326,11 @@ class RLStage(TrainingStage):
         reference = [memory.Role("reference", self.model)] if self.reads_reference() and self.model.lora else []
         for role in [*roles, *reference]:
             if not counting.is_asked(self.reward, role.spec):
-                yield counting.passing(f"pass of {role.name}", role, times * drawn.tokens, peek, train.world)
+                often = times * counting.readings([self.reward], role, drawn)
+                yield counting.passing(f"pass of {role.name}", role, drawn, peek, train.world, often)
             if role.trained:
-                tokens = times * drawn.tokens * self.algorithm.epochs
-                yield counting.training(role, tokens, peek, train, times // train.checkpoint_every)
+                again = times * self.algorithm.epochs
+                yield counting.training(role, drawn, peek, train, times // train.checkpoint_every, again)
 
     def total_steps(self) -> int | None:
         return self.train.iterations

@@ -65,16 +65,15 @@ class SampleStage(Stage):
         return {("model",): (self.model, "lm")}
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        drawing = sizes.drawing({"model": self.model}, self.sampling, self.engine, peek)
+        drawing = sizes.drawing({"model": self.model}, self.sampling, self.engine, peek, per_prompt=self.per_prompt)
         return drawing | sizes.conversations(self.environment, self.sampling) | self._calls(peek)
 
     def work(self, peek: Peek) -> Iterator[Work]:
         """Yield the drawing of all responses."""
         given = counting.texts(self.prompts, peek, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
-        drawn = replace(given, rows=given.rows * self.per_prompt)
-        return counting.drawing(
-            memory.Role("model", self.model), drawn, self.sampling, self.engine, peek, devices=self.processes()
-        )
+        drawn = replace(given, rows=given.rows * self.per_prompt, per_prompt=self.per_prompt)
+        role, devices = memory.Role("model", self.model), self.processes()
+        return counting.drawing(role, drawn, self.sampling, self.engine, peek, devices=devices)
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """Return at most how many questions the environment asks, in a plan."""

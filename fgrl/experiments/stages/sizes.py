@@ -17,10 +17,11 @@ from fgrl.training.memory import BYTES, PassShape, Role, Workload, estimate, key
 from fgrl.training.trainer import TrainSettings
 
 
-def drawn(sampling: Sampling, responses: int | None = None) -> PassShape:
+def drawn(sampling: Sampling, responses: int | None = None, per_prompt: int = 1) -> PassShape:
     """Return the responses that are drawn at the same time, at their maximum length."""
     rows = sampling.batch_size if responses is None else min(sampling.batch_size, responses)
-    return PassShape(rows, sampling.max_prompt_tokens + sampling.max_new_tokens)
+    new = sampling.max_new_tokens
+    return PassShape(rows, sampling.max_prompt_tokens + new, new, -(-rows // per_prompt))
 
 
 def conversations(environment: Environment | None, sampling: Sampling) -> dict[str, Any]:
@@ -34,15 +35,17 @@ def conversations(environment: Environment | None, sampling: Sampling) -> dict[s
     return {"environment": {"name": name_of(environment)[1], **limits, **each}}
 
 
-def trained(train: TrainSettings, tokens: int, each: int = 1, *, unit_by_unit: bool = False) -> PassShape:
-    """Return a micro-batch of training, of units of `each` rows with at most `tokens` tokens; `unit_by_unit` as in
-    `OfflineAlgorithm.unit_by_unit`.
+def trained(
+    train: TrainSettings, tokens: int, each: int = 1, *, scored: int | None = None, unit_by_unit: bool = False
+) -> PassShape:
+    """Return a micro-batch of training, of units of `each` rows with at most `tokens` tokens, of which `scored` (null: all) may
+    be of the response; `unit_by_unit` as in `OfflineAlgorithm.unit_by_unit`.
     """
     budget = train.tokens_at_once(unit_by_unit)
     if budget is not None:
-        return PassShape(1, max(budget, each * tokens))
+        return PassShape(1, (most := max(budget, each * tokens)), most)
     units = min(train.units_at_once(unit_by_unit), -(-train.batch_size // train.world))
-    return PassShape(units * each, tokens)
+    return PassShape(units * each, tokens, tokens if scored is None else scored)
 
 
 def of_engine(
@@ -97,12 +100,13 @@ def of_metrics(metrics: Iterable[Metric], held_out: str | None = None) -> Iterat
 
 
 def drawing(
-    models: dict[str, ModelSpec], sampling: Sampling | None, engine: Engine, peek: Peek, more: Sequence[Role] = ()
-) -> dict[str, Any]:
+    models: dict[str, ModelSpec], sampling: Sampling | None, engine: Engine, peek: Peek, more: Sequence[Role] = (),
+    per_prompt: int = 1,
+) -> dict[str, Any]:  # fmt: skip
     """Return the estimate of a stage that draws from models without training them; {} when it loads none."""
     if not models or sampling is None:
         return estimate(Workload(list(more)), peek) if more else {}
     roles = [Role(name, spec) for name, spec in models.items()]
-    here = drawn(sampling) if engine.elsewhere() is None else None
+    here = drawn(sampling, None, per_prompt) if engine.elsewhere() is None else None
     workload = Workload([*roles, *more], sampled=here, copies=engine.copies_weights())
     return estimate(workload, peek)

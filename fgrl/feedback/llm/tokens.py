@@ -30,8 +30,8 @@ _PIECES = re.compile(r"([^\W\d_]+)|(\d+)|(\s*\n\s*)|([^\w\s]|_)|(\s{2,})")
 
 def estimate(request: Request) -> int:
     """Tokens of the prompt without a tokenizer."""
-    prompt = sum(_tokens_of_text(message.content) + TOKENS_PER_MESSAGE for message in request.messages)
-    return prompt + (0 if request.json_schema is None else _tokens_of_text(json.dumps(request.json_schema)))
+    prompt = sum(of_text(message.content) + TOKENS_PER_MESSAGE for message in request.messages)
+    return prompt + (0 if request.json_schema is None else of_text(json.dumps(request.json_schema)))
 
 
 def at_most(request: Request) -> int:
@@ -69,7 +69,8 @@ def _cached(*named: Any) -> Any:
     return pretrained.token_counter_of(*named)
 
 
-def _tokens_of_text(text: str) -> int:
+def of_text(text: str) -> int:
+    """Tokens of a text without a tokenizer."""
     return sum(_tokens_of_piece(*match.groups()) for match in _PIECES.finditer(text))
 
 

@@ -1,0 +1,79 @@
+"""The rates of this machine, measured in a few seconds, as a card that `fgrl plan` computes with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from fgrl.experiments.pipeline import machine
+
+WIDTH, ROWS, LAYERS = 512, 256, 4
+"""Of the products and the model that are timed."""
+STEPPED = 32
+"""Rows of a step of decoding."""
+NARROW = 64
+"""Width of a model whose products take no time beside sending its operations to the device."""
+REPEATED, LEAST = 5, 0.5
+"""A time is the shortest of at least so many in at least so many seconds, because others may compute at the same time."""
+
+
+def measure() -> dict[str, Any]:
+    """Return the fields of a card, those of the first GPU or else of this CPU with the threads that torch has."""
+    gpu = torch.cuda.is_available()
+    name = torch.cuda.get_device_name() if gpu else f"CPU, {torch.get_num_threads()} threads"
+    device = torch.device("cuda" if gpu else "cpu")
+    memory = torch.cuda.get_device_properties(0).total_memory / 2**30 if gpu else machine.memory() or 0.0
+    products = {kind: _product(kind, device) for kind in (torch.float32, torch.bfloat16)}
+    faster = max(products, key=products.__getitem__)
+    model = _model(WIDTH, faster, device)
+    tokens = torch.zeros(4, ROWS // 4, dtype=torch.long, device=device)
+    work = 2 * ROWS * sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, torch.nn.Linear))
+    passed = work / _shortest(lambda: _passed(model, tokens), device)
+    trained = 3 * work / _shortest(lambda: model(tokens, use_cache=False).logits.float().sum().backward(), device)
+    stepped = work * STEPPED / ROWS / _shortest(lambda: _passed(model, tokens.reshape(-1, 1)[:STEPPED]), device)
+    narrow = _model(NARROW, torch.float32, device)
+    weights, row = (torch.ones(rows, 8 * WIDTH, device=device) for rows in (8 * WIDTH, 1))
+    found = {
+        "memory": memory, "tflops": products[torch.bfloat16] / 1e12, "tflops_float32": products[torch.float32] / 1e12,
+        "bandwidth": weights.nbytes / _shortest(lambda: row @ weights.T, device) / 1e9, "reading": 1.0,
+        "passing": min(1.0, passed / products[faster]), "training": min(1.0, trained / products[faster]),
+        "stepping": min(1.0, stepped / products[faster]), "layer": _shortest(lambda: _passed(narrow, tokens[:1, :1]), device) / LAYERS,
+    }  # fmt: skip
+    named = {"name": name, "usd": 0.0, "reserved": 2.0 if gpu else 0.5, "overlaps": gpu}
+    return named | {field: float(f"{value:.3g}") for field, value in found.items()}
+
+
+def _product(kind: torch.dtype, device: torch.device) -> float:
+    """Return how many operations a second products of matrices of this type do."""
+    left, right = (torch.ones(rows, WIDTH, dtype=kind, device=device) for rows in (ROWS, WIDTH))
+    return 2 * ROWS * WIDTH**2 / _shortest(lambda: left @ right.T, device)
+
+
+def _model(width: int, kind: torch.dtype, device: torch.device) -> Any:
+    config = LlamaConfig(
+        hidden_size=width, intermediate_size=3 * width, num_hidden_layers=LAYERS, num_attention_heads=width // 32,
+        vocab_size=WIDTH,
+    )  # fmt: skip
+    with device:
+        return AutoModelForCausalLM.from_config(config, dtype=kind)
+
+
+@torch.no_grad()
+def _passed(model: Any, tokens: torch.Tensor) -> None:
+    model(tokens, use_cache=False)
+
+
+def _shortest(compute: Callable[[], Any], device: torch.device) -> float:
+    """Return the seconds of the fastest of several calls; the first one does not count."""
+    start, seconds = time.perf_counter(), list[float]()
+    while len(seconds) <= REPEATED or time.perf_counter() - start < LEAST:
+        began = time.perf_counter()
+        compute()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])

@@ -228,8 +228,10 @@ def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:
         temporary["buckets"] = BUCKET * width * (1 if train.strategy == "deepspeed_stage_3" else 2)
     if (passed := workload.passed) is not None and known:
         temporary["passes"] = max(
-            _pass_activations(model, passed.read, _number_bytes(model, train))
-            + (_logits(model, passed, train) if roles[name].output == "lm" else 0)
+            max(
+                _pass_activations(model, passed.read, _number_bytes(model, train)),
+                _logits(model, passed, train) if train is None and roles[name].output == "lm" else 0,
+            )  # a training passes language models in its own micro-batches, whose logits are among its activations
             for name, model in known.items()
         )
     return temporary

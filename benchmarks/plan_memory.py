@@ -133,16 +133,14 @@ def launch(given: dict[str, Any], processes: int) -> None:
     ranks = []
     for rank in range(processes):
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0", "LOCAL_RANK": str(rank)}
+        place |= {"RANK": str(rank), "WORLD_SIZE": str(processes)}
         command = [sys.executable, __file__, "--worker", json.dumps(given)]
         ranks.append(
             subprocess.Popen(command, env=os.environ | quiet | place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         )
-    for process in ranks:
-        said, _ = process.communicate()
-        if process.returncode != 0:
-            for other in ranks:
-                other.kill()
-            raise SystemExit(f"{said.decode()[-6000:]}\na stage failed")
+    said = [process.communicate()[0].decode() for process in ranks]
+    if any(process.returncode for process in ranks):
+        raise SystemExit("\n".join(text[-3000:] for text in said) + "\na stage failed")
 
 
 # -- in the processes that are measured --------------------------------------------------------------------------------
@@ -156,7 +154,12 @@ def work(given: dict[str, Any]) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     folder, rank = Path(given["folder"]), int(os.environ["LOCAL_RANK"])
+    # before the processes are connected: a rank above 0 saves nothing then
     base = model_folder(folder / f"model-{rank}", SIZES[given["size"]])
+    if given["processes"] > 1:
+        from fgrl.training import launching
+
+        launching.join(torch.device("cpu"), init_method="env://")
     for name in given["names"]:
         found = measured(cases(given["processes"])[name], base, folder / name, rank)
         (folder / f"{name}-{rank}.json").write_text(json.dumps(found))

@@ -262,7 +262,7 @@ def test_the_child_of_a_distributed_stage_takes_over_what_was_found(monkeypatch:
     monkeypatch.setenv("FGRL_KEPT", "{}")
     with pytest.raises(InterruptedError):
         child_process.run(
-            _Any(),
+            _Any(stage=_Any(processes=lambda: 2)),
             Path("none"),
             _Any(environment={}, folder=Path("runs"), options=_Any(swept=None)),
             Console(quiet=True),

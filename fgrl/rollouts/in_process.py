@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from fgrl.base import lazy
 from fgrl.kinds import Drawer, DrawRequest
-from fgrl.types import DrawnResponse
+from fgrl.types import DrawnResponse, Prompt
 
 if TYPE_CHECKING:
     import torch
 
     from fgrl import models
+    from fgrl.kinds.specs import Sampling
+    from fgrl.rollouts import padding
 else:
     models = lazy.load("fgrl.models")
+    padding = lazy.load("fgrl.rollouts.padding")
     torch = lazy.load("torch")
 
 
@@ -40,8 +43,25 @@ class InProcess(Drawer):
             longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`"
         )
 
+    def error_of_trial(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> float:
+        """Draw responses to these prompts. Return how far the log-probabilities of their tokens are from those that the model gives
+        them, on average.
+        """
+        requests = [DrawRequest(Prompt(tuple(prompt)), sampling, 0, row) for row, prompt in enumerate(prompts)]
+        drawn = self.draw(requests)
+        tokens = padding.pad(prompts, drawn, self.model.pad_id, self.model.eos_ids).to(self.model.device)
+        with self.passes():
+            own = self.model.score(tokens).logp
+        given = torch.tensor([value for each in drawn for value in each.token_logp or ()], device=own.device)
+        return float((given - own[tokens.mask]).abs().mean())
+
     @contextmanager
     def passes(self) -> Iterator[None]:
         """Inside, the model is read without gradients and dropout."""
         with torch.no_grad(), models.evaluating(self.model), self.model.low_precision():
             yield
+
+
+def prompt_ids(request: DrawRequest) -> list[int]:
+    """Return the token ids of the prompt of a request."""
+    return list(request.prompt.token_ids)

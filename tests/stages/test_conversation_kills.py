@@ -28,7 +28,7 @@ from fgrl.experiments.recipe import load
 from fgrl.kinds import Correction, Drawer
 from fgrl.kinds.specs import Sampling
 from fgrl.rollouts.conversing import Conversing
-from fgrl.training import mismatch
+from fgrl.training import launching, mismatch
 from fgrl.training.online import OnlineRounds
 from fgrl.training.stored_rollouts import ROLLOUTS
 from fgrl.types import Advantages, DrawnResponse, Rollout, Sample
@@ -209,8 +209,10 @@ def two_processes(recipe: Path, folder: Path) -> Path:
 
     def work(rank: int) -> None:
         os.environ |= {
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "NODE_RANK": "0", "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "NODE_RANK": "0", "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
         }  # fmt: skip
+        launching.join(torch.device("cpu"), init_method="env://")
         train(recipe, folder, "train.devices=2", "train.strategy=ddp", rank=rank)
 
     processes = [forked(lambda rank=rank: work(rank)) for rank in (0, 1)]  # type: ignore[misc]

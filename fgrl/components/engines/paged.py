@@ -14,9 +14,9 @@ from fgrl.base.errors import DataError, EngineFailed, Unavailable, UsageError
 from fgrl.kinds import CorrectedEngine, Drawer, Drawing, DrawRequest
 from fgrl.kinds.specs import Sampling
 from fgrl.registry import Unkeyed, register
-from fgrl.rollouts.in_process import InProcess
+from fgrl.rollouts.in_process import InProcess, prompt_ids
 from fgrl.rollouts.serving import early
-from fgrl.types import DrawnResponse, Prompt
+from fgrl.types import DrawnResponse
 
 if TYPE_CHECKING:
     import torch
@@ -158,15 +158,8 @@ class PagedDrawer(InProcess):
         probe = packed_rows.probe(self.model.transformer.config.get_text_config(), limit, self.model.device)
         ids, real = torch.cat([probe.prompt_ids, probe.response_ids], 1), torch.cat([probe.prompt_mask, probe.mask], 1)
         prompts = [row[mask].tolist() for row, mask in zip(ids, real, strict=True)]
-        sampling = Sampling(max_new_tokens=TRIED)
-        asked = [DrawRequest(Prompt(tuple(prompt)), sampling, 0, row) for row, prompt in enumerate(prompts)]
         try:
-            drawn = self.draw(asked)
-            tokens = rollouts.pad(prompts, drawn, self.model.pad_id, self.model.eos_ids).to(self.model.device)
-            with self.passes():
-                own = self.model.score(tokens).logp
-            given = torch.tensor([value for each in drawn for value in each.token_logp or ()], device=own.device)
-            far = float((given - own[tokens.mask]).abs().mean())
+            far = self.error_of_trial(prompts, Sampling(max_new_tokens=TRIED))
             why = f"log-probabilities differ by {far:.2g} on average"
         except (AttributeError, NotImplementedError, TypeError, ValueError, EngineFailed) as error:
             far, why = float("inf"), str(error)
@@ -272,7 +265,7 @@ class Pages:
     def ask(self, number: int, request: DrawRequest) -> None:
         """Draw a response to this request, too."""
         self.asked[number], limit, more = request, request.sampling.max_new_tokens, self._complete is not None
-        self._manager.add_request(list(request.prompt.token_ids), str(number), limit, streaming=more)
+        self._manager.add_request(prompt_ids(request), str(number), limit, streaming=more)
 
     def finished(self) -> Iterator[tuple[int, DrawnResponse]]:
         """Wait a moment. Yield the response that has finished meanwhile, if there is one."""

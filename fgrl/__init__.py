@@ -51,7 +51,7 @@ _NAMES = {
     "feedback.llm.asking": "Question answered",
     "kinds": (
         "ANSWER_NEEDS Accelerator Annotator Asker AtMost Auxiliary AuxiliarySettings Better ChainAttempt ChainCase "
-        "Checked Client Correction CreditsTokens DrawRequest Drawer Drawing Early Elsewhere Encoded Engine Environment Episode Expected "
+        "Checked Client CorrectedEngine Correction CreditsTokens DrawRequest Drawer Drawing Early Elsewhere Encoded Engine Environment Episode Expected "
         "GIVEN_NEEDS GRADED_NEEDS Inspectable Judge MadeModel Meaning Metric Normalizer Numbers OfflineAlgorithm "
         "OnlineAlgorithm PairBuilder Parcel Peek Planning Purpose REFERENCE_OUTPUTS ROLLOUT_NEEDS Reader "
         "Relevance Reward RewardWrapper Rewriter Run Scope Segmenter Serving Stage Stepped Ticker ToDraw TrainsModels Transfer "

@@ -29,7 +29,7 @@ ALLOWED = {
     "fgrl.commands.shared": {"echo", "stdout"},
     "fgrl.pages.report.terminal": {"print"},  # rich: colours of its own; texts go through `visible`
     "fgrl.kinds.functions.calling": {"stderr"},  # what a user's function prints goes there: stdout carries results
-    "fgrl.training.launching": {"stderr"},  # the last line of a process that ends without its main thread
+    "fgrl.experiments.pipeline.workers": {"stderr"},  # the last line of a rank that srun or torchrun has started
     "fgrl.registry.shielding": {"stderr"},  # what a user's code prints goes there: stdout carries results
     "fgrl.feedback.rules.programs.harness": {
         "stdout",

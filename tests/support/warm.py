@@ -237,7 +237,8 @@ def become(job: Mapping[str, Any], files: Sequence[int]) -> None:
     importlib.invalidate_caches()
     sys.modules["numpy"].random.seed()
     subprocess.Popen = Popen  # type: ignore[misc]
-    sys.modules[OF_TORCHRUN].Popen = Popen  # type: ignore[attr-defined]
+    if OF_TORCHRUN in sys.modules:
+        sys.modules[OF_TORCHRUN].Popen = Popen  # type: ignore[attr-defined]
 
 
 def run(words: Sequence[str]) -> None:

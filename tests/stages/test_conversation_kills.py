@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import tiny_recipe
 import torch
 from credit_training import one_thread
-from forks import forked
+from forks import forked, in_two_processes
 from safetensors.torch import load_file
 from scratch_registry import scratch_imports
 from stub_engine import stage as stub
@@ -28,7 +27,7 @@ from fgrl.experiments.recipe import load
 from fgrl.kinds import Correction, Drawer
 from fgrl.kinds.specs import Sampling
 from fgrl.rollouts.conversing import Conversing
-from fgrl.training import launching, mismatch
+from fgrl.training import mismatch
 from fgrl.training.online import OnlineRounds
 from fgrl.training.stored_rollouts import ROLLOUTS
 from fgrl.types import Advantages, DrawnResponse, Rollout, Sample
@@ -203,20 +202,7 @@ def test_two_processes_and_micro_batches_train_alike(recipe: Path, tmp_path: Pat
 
 
 def two_processes(recipe: Path, folder: Path) -> Path:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    def work(rank: int) -> None:
-        os.environ |= {
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "NODE_RANK": "0", "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-        }  # fmt: skip
-        launching.join(torch.device("cpu"), init_method="env://")
-        train(recipe, folder, "train.devices=2", "train.strategy=ddp", rank=rank)
-
-    processes = [forked(lambda rank=rank: work(rank)) for rank in (0, 1)]  # type: ignore[misc]
-    assert [os.waitpid(process, 0)[1] for process in processes] == [0, 0]
+    in_two_processes(lambda rank: train(recipe, folder, "train.devices=2", "train.strategy=ddp", rank=rank))
     return folder / "out"
 
 

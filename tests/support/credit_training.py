@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from forks import forked
+from forks import forked, in_two_processes
 from safetensors.torch import load_file
 from scratch_registry import scratch_imports
 from tiny_recipe import a_run, weights
@@ -134,18 +133,7 @@ def train(method: str, folder: Path, overrides: Sequence[str], rank: int = 0) ->
 
 def train_in_two_processes(method: str, folder: Path, overrides: Sequence[str], strategy: str = "ddp") -> Path:
     two = ["stages.policy.train.devices=2", f"stages.policy.train.strategy={strategy}"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    def work(rank: int) -> None:
-        os.environ |= {
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "NODE_RANK": "0", "LOCAL_RANK": str(rank),
-        }  # fmt: skip
-        train(method, folder, [*overrides, *two], rank)
-
-    processes = [forked(lambda rank=rank: work(rank)) for rank in (0, 1)]  # type: ignore[misc]
-    assert [os.waitpid(process, 0)[1] for process in processes] == [0, 0]
+    in_two_processes(lambda rank: train(method, folder, [*overrides, *two], rank))
     return folder / "out"
 
 

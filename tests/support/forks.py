@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fgrl import cli
+from fgrl.training import launching
 
 
 def forked(work: Callable[[], Any]) -> int:
@@ -30,6 +34,22 @@ def forked(work: Callable[[], Any]) -> int:
             sys.stderr.flush()
         finally:
             os._exit(status)
+
+
+def in_two_processes(work: Callable[[int], Any]) -> None:
+    """Call `work` with the rank in two copies of this process that are connected as the processes of a stage are."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+
+    def connected(rank: int) -> None:
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "NODE_RANK": "0"}
+        os.environ |= place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        launching.join(torch.device("cpu"), init_method="env://")
+        work(rank)
+
+    processes = [forked(lambda rank=rank: connected(rank)) for rank in (0, 1)]  # type: ignore[misc]
+    assert [os.waitpid(process, 0)[1] for process in processes] == [0, 0]
 
 
 def command(folder: Path, *arguments: str, limit: Callable[[], Any] = lambda: None) -> tuple[int, str]:

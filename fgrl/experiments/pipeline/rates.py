@@ -59,7 +59,7 @@ def _model(width: int, kind: torch.dtype, device: torch.device) -> Any:
         vocab_size=WIDTH,
     )  # fmt: skip
     with device:
-        return AutoModelForCausalLM.from_config(config, dtype=kind)
+        return AutoModelForCausalLM.from_config(config, dtype=kind, trust_remote_code=False)
 
 
 @torch.no_grad()

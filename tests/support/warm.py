@@ -14,6 +14,7 @@ and the process, which is the reaper of what is left alone below it for this mom
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -37,13 +38,13 @@ from typing import Any
 from unittest import mock
 
 LIBRARIES = (
-    "accelerate", "lightning.pytorch", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "scipy.stats", "torch",
+    "accelerate", "lightning.pytorch", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "pydantic.json_schema", "scipy.stats", "torch",
     "torch.distributed.launcher.api", "torch.distributed.tensor", "transformers.generation",
-    "transformers.modeling_utils", "transformers.models.auto", "transformers.models.llama.modeling_llama",
+    "transformers.modeling_utils", "transformers.models.auto", "transformers.models.llama.modeling_llama", "typer",
 )  # fmt: skip
 READ_LATE = (
     "COLUMNS", "FGRL_", "GLOO_", "GROUP_", "KILL_AT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "NODE_RANK", "PYTEST_", "PYTHONPATH",
-    "RANK", "ROLE_", "SCORED", "SPY", "TORCHELASTIC_", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "WORLD_SIZE",
+    "PYTHONSAFEPATH", "RANK", "ROLE_", "SCORED", "SLURM_", "SPY", "TORCHELASTIC_", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "WORLD_SIZE",
 )  # fmt: skip
 """How variables begin that no library reads while it is imported. Others are the same in a process and its original."""
 SET_FIRST = {
@@ -256,6 +257,22 @@ def run(words: Sequence[str]) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
+def run_and_end(words: Sequence[str]) -> None:
+    """End as Python does, but do not take the libraries apart, which would be most of the work of a short process."""
+    code = 0
+    try:
+        run(words)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     given = dict(os.environ)
     for library in sys.argv[2:]:
@@ -263,4 +280,4 @@ if __name__ == "__main__":
     set_by_libraries |= {name: value for name, value in os.environ.items() if given.get(name) != value}
     gc.collect()
     gc.freeze()
-    run(serve(socket.socket(fileno=int(sys.argv[1])))["words"])
+    run_and_end(serve(socket.socket(fileno=int(sys.argv[1])))["words"])

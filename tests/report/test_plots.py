@@ -57,6 +57,19 @@ def test_a_plot_has_the_pages_colours_and_nothing_that_loads_or_names() -> None:
     )
 
 
+def test_a_plot_does_not_depend_on_those_before_it() -> None:
+    """Curves of one size are drawn on the same axes."""
+    short = Series("loss", [0.0, 1.0], [2e-5, 3e-5])
+    long = Series("loss", [float(n) for n in range(900)], [float(n % 7) for n in range(900)], broken=[3.0])
+    measured = Series("x", [0.0], [1.0], interval={0.0: (0.0, 2.0)})
+    alone = []
+    for series in (short, long, measured):
+        plots._curve_axes.cache_clear()
+        alone.append(plots.curve(series))
+    assert [plots.curve(series) for series in (measured, long, short)] == alone[::-1]
+    assert plots.curve(long, width=500, height=230) != alone[1] == plots.curve(long)
+
+
 def test_the_same_plot_is_the_same_bytes_in_every_process() -> None:
     code = "from fgrl.pages.report import plots; from fgrl.runs.series import Series; print(plots.curve(Series('x', [0.0, 1.0], [0.0, 1.0])))"
     made = [

@@ -10,6 +10,7 @@ import functools
 import io
 import math
 import re
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ HALF_LIFE = 30
 MOST_SERIES = len(DASHES)
 """Series in one plot, each with its own colour and dashes."""
 VARIABLES = {colour: name for name, colour in STAND_INS.items()}
+_one_at_a_time = threading.Lock()
 _NAMED, _FRACTION = re.compile("#0000[0-9a-f]{2}"), re.compile(r"\d+\.\d+")
 
 
@@ -75,15 +77,25 @@ def page_axes(width: float, height: float, x: tuple[float, float], y: tuple[floa
         axes.xaxis.set_major_locator(tickers.LogLocator(subs=factors, numticks=99))
         axes.xaxis.set_minor_locator(tickers.NullLocator())
         axes.xaxis.set_major_formatter(tickers.FuncFormatter(lambda tick, _place: f"{tick:g}"))
-    else:
-        x = transforms.nonsingular(*x, 0.05)
-        axes.xaxis.set_major_locator(tickers.MaxNLocator(4, integer=x[1] - x[0] >= 1, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(tickers.MaxNLocator(max(4, height // 45), steps=[1, 2, 5, 10]))
-    axes.set(xlim=x, ylim=transforms.nonsingular(*y, 0.05))
+    _set_ends(axes, x, y)
     axes.grid(axis="y", color=STAND_INS["grid"], lw=1, gid="grid")
     axes.set_axisbelow(True)
     axes.tick_params(length=0, labelsize=10, labelcolor=STAND_INS["muted"])
     return axes
+
+
+def _set_ends(axes: Any, x: tuple[float, float], y: tuple[float, float]) -> None:
+    if axes.get_xscale() == "linear":
+        x = transforms.nonsingular(*x, 0.05)
+        axes.xaxis.set_major_locator(tickers.MaxNLocator(4, integer=x[1] - x[0] >= 1, steps=[1, 2, 5, 10]))
+    axes.set(xlim=x, ylim=transforms.nonsingular(*y, 0.05))
+
+
+@functools.cache
+def _curve_axes(width: int, height: int) -> Any:
+    """Return axes that are drawn on again and again: to make axes and their ticks is half of the work of a small plot."""
+    return page_axes(width, height, (0.0, 1.0), (0.0, 1.0))
 
 
 def blank_axes(cells: tuple[int, int], size: tuple[float, float], margins: tuple[float, float]) -> Any:
@@ -105,7 +117,7 @@ def on_page(draw: Callable[..., tuple[Any, str]]) -> Callable[..., Markup]:
     @functools.wraps(draw)
     def drawn(*values: Any, **options: Any) -> Markup:
         file = io.StringIO()
-        with matplotlib.rc_context(ON_PAGE), warnings.catch_warnings():
+        with _one_at_a_time, matplotlib.rc_context(ON_PAGE), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a character that matplotlib's font lacks; the page has fonts of its own
             axes, label = draw(*values, **options)
             axes.figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
@@ -215,7 +227,10 @@ def curve(series: Series, *, width: int = 260, height: int = 130) -> tuple[Any, 
     steps, values = _in_order(series)
     sure = sorted(series.interval.items())
     ends = [*values, *(end for _step, interval in sure for end in interval)]
-    axes = page_axes(width, height, _ends([*steps, *series.broken]), limits(ends) if values else (0.0, 1.0))
+    axes = _curve_axes(width, height)
+    for before in [*axes.lines, *axes.collections]:
+        before.remove()
+    _set_ends(axes, _ends([*steps, *series.broken]), limits(ends) if values else (0.0, 1.0))
     long = len(values) >= SMOOTH_FROM and _noisy(values)
     if sure:
         at, low, high = [step for step, _ in sure], [low for _, (low, _) in sure], [high for _, (_, high) in sure]

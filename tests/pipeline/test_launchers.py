@@ -22,6 +22,8 @@ from fgrl.base import ranks
 from fgrl.experiments.pipeline import run as run_module
 from fgrl.experiments.pipeline.run import Run
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 BATCH = {
     "SLURM_JOB_ID": "4711", "SLURM_JOBID": "4711", "SLURM_JOB_NAME": "train", "SLURM_NODELIST": "node7", "SLURM_NNODES": "1",
     "SLURM_NODEID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_SUBMIT_DIR": "/",

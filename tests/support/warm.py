@@ -38,13 +38,14 @@ from typing import Any
 from unittest import mock
 
 LIBRARIES = (
-    "accelerate", "lightning.pytorch", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "pydantic.json_schema", "scipy.stats", "torch",
-    "torch.distributed.launcher.api", "torch.distributed.tensor", "transformers.generation",
+    "accelerate", "lightning.pytorch", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "pydantic.json_schema",
+    "scipy.stats", "torch", "torch.distributed.launcher.api", "torch.distributed.tensor", "transformers.generation",
     "transformers.modeling_utils", "transformers.models.auto", "transformers.models.llama.modeling_llama", "typer",
 )  # fmt: skip
 READ_LATE = (
-    "COLUMNS", "FGRL_", "GLOO_", "GROUP_", "KILL_AT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "NODE_RANK", "PYTEST_", "PYTHONPATH",
-    "PYTHONSAFEPATH", "RANK", "ROLE_", "SCORED", "SLURM_", "SPY", "TORCHELASTIC_", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "WORLD_SIZE",
+    "COLUMNS", "DS_", "FGRL_", "GLOO_", "GROUP_", "KILL_AT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "MLFLOW_", "NODE_RANK", "PYTEST_",
+    "PYTHONPATH", "PYTHONSAFEPATH", "RANK", "ROLE_", "SCORED", "SLURM_", "SPY", "TORCHELASTIC_", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING", "WANDB_", "WORLD_SIZE",
 )  # fmt: skip
 """How variables begin that no library reads while it is imported. Others are the same in a process and its original."""
 SET_FIRST = {

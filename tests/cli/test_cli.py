@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from patience import HUNG
 from pipeline_helpers import FAKES, environment, fgrl, fgrl_here, recipe_file, start
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 HEAVY = (
     "torch", "transformers", "lightning", "peft", "datasets", "wandb", "openai", "sentence_transformers", "sklearn", "scipy",
@@ -77,15 +80,11 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     assert fgrl_here("run", recipe, "-q", cwd=folder).returncode == 0
     (run,) = (folder / "runs" / "fake").iterdir()
     commands = [command.format(run=run).split() for command in (*LIGHT, *OTHERS)]
-    done = subprocess.run(
-        [sys.executable, "-c", FRESH],
-        input=json.dumps([HEAVY, *commands]),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    with warm.as_usual():
+        done = subprocess.run(
+            [sys.executable, "-c", FRESH], input=json.dumps([HEAVY, *commands]), cwd=folder, env=environment(), capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
     return dict(zip((*LIGHT, *OTHERS), map(json.loads, done.stdout.splitlines()), strict=True))
 
 
@@ -323,6 +322,7 @@ def test_ctrl_c_reaches_a_stage_in_its_own_process_once(tmp_path: Path, whole_gr
     assert process.returncode == 130, said
     assert "what is finished is kept" in said
     assert "aborted" not in said
+    assert {file.name for file in states.glob("*/stopped-*")} == {"stopped-0", "stopped-1"}, "neither was killed"
     (state,) = states.glob("*/state.txt")
     count = len(state.read_text().split())
     time.sleep(1)

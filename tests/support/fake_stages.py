@@ -67,6 +67,8 @@ class Counting(Stage):
                 temporary.write_text(" ".join(done))
                 temporary.replace(state)
                 ticker.advance(1, count=step)
+                if run.interrupted:
+                    (run.dir / f"stopped-{run.rank}").touch()
                 run.stop_if_interrupted()
         if run.rank == 0:
             numbers = " ".join(item.split(":")[0] for item in done)

@@ -99,12 +99,13 @@ def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -
     found = plan.runs.find(stage.key)
     folder = stage.dir if found is None else found.place
     surroundings = plan.surroundings(stage, checked=False)  # rank 0 does that
-    running = Run(stage.name, folder, **surroundings, limit=limit, rank=ranks.rank())
     with (
-        Interrupts(lambda _: None, ignores_sigint=True),
+        Interrupts(lambda _: None, ignores_sigint=True) as interrupts,
         diverted(Path(os.devnull), verbose=console.verbose),
         workers.silent(folder, ranks.rank()),
-        contextlib.closing(running),
+        contextlib.closing(
+            Run(stage.name, folder, **surroundings, limit=limit, rank=ranks.rank(), interrupted=interrupts)
+        ) as running,
     ):
         if not launching.called(folder, lambda: Stage(folder).is_done(stage.key)):
             return

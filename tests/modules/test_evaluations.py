@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny_recipe
 import torch
-from test_resume import CRASHES, Bomb, crash_around_saving, crashing
+from test_resume import Bomb, crash_around_saving, crash_inside, crashing
 from tiny_recipe import a_run, alone, log, weights
 
 from fgrl.base.errors import DataError
@@ -148,16 +148,16 @@ def test_an_evaluation_draws_the_same_again(recipe: Path, tmp_path: Path, undist
 # -- crashes -----------------------------------------------------------------------------------------------------------
 
 
-def crash_while_evaluating(patch: pytest.MonkeyPatch, call: int, *, after: bool) -> None:
-    """Crash in the `call`-th evaluation of this process: before it measures, or when all but its record is done."""
-    whole, calls = Evaluations.take, iter(range(10_000))
+def crash_while_evaluating(patch: pytest.MonkeyPatch, step: int, *, after: bool) -> None:
+    """Crash in the evaluation of a step: before it measures, or when all but its record is done."""
+    whole = Evaluations.take
 
-    def take(self: Evaluations, *arguments: Any) -> None:
-        if next(calls) == call:
+    def take(self: Evaluations, number: int, *arguments: Any) -> None:
+        if number == step:
             if not after:
                 raise Bomb
             patch.setattr(Path, "rename", bomb)
-        whole(self, *arguments)
+        whole(self, number, *arguments)
 
     def bomb(self: Path, target: Path) -> None:
         raise Bomb
@@ -165,13 +165,16 @@ def crash_while_evaluating(patch: pytest.MonkeyPatch, call: int, *, after: bool)
     patch.setattr(Evaluations, "take", take)
 
 
-EVALUATING: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "in a later round": CRASHES["in a later round"],
-    "at the end of the first evaluation": lambda patch: crash_while_evaluating(patch, 0, after=True),
-    "before a later evaluation": lambda patch: crash_while_evaluating(patch, 2, after=False),
-    "at the end of a later evaluation": lambda patch: crash_while_evaluating(patch, 2, after=True),
-    "at the end of the last evaluation": lambda patch: crash_while_evaluating(patch, 3, after=True),
+EVALUATING: dict[str, Callable[[pytest.MonkeyPatch, int], None]] = {
+    "at the end of the first evaluation": lambda patch, _last: crash_while_evaluating(patch, 0, after=True),
+    "in a later round": lambda patch, _last: crash_inside(patch, 7),
+    "before a later evaluation": lambda patch, _last: crash_while_evaluating(patch, 4, after=False),
+    "at the end of a later evaluation": lambda patch, _last: crash_while_evaluating(patch, 4, after=True),
+    "at the end of the last evaluation": lambda patch, last: crash_while_evaluating(patch, last, after=True),
 }
+"""Of processes that go on one after another."""
+LAST = {"policy": 5, "reward model": 6}
+"""Step of the last evaluation."""
 BEST = {
     "policy": ("policy", evaluated("policy", keep="all", best="{number: reference_likelihood.per_token, goal: min}")),
     "reward model": ("reward_model", "stages.reward_model.evaluate={every: 2, best: {number: loss, goal: min}}"),
@@ -189,17 +192,15 @@ def assert_same(one: Path, other: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("case", BEST)
-def test_a_crash_changes_nothing(
+def test_crashes_change_nothing(
     case: str, recipe: Path, undisturbed: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, evaluation = BEST[case]
-    wanted = undisturbed(stage, evaluation)
-    for number, (what, crash) in enumerate(EVALUATING.items()):
-        folder = tmp_path / str(number)
-        with crashing(monkeypatch, crash):
-            alone(recipe, stage, evaluation).run(a_run(folder))
-        alone(recipe, stage, evaluation).run(a_run(folder))
-        assert_same(wanted, folder, what)
+    for crash in EVALUATING.values():
+        with crashing(monkeypatch, lambda patch, crash=crash: crash(patch, LAST[case])):  # type: ignore[misc]
+            alone(recipe, stage, evaluation).run(a_run(tmp_path / "run"))
+    alone(recipe, stage, evaluation).run(a_run(tmp_path / "run"))
+    assert_same(undisturbed(stage, evaluation), tmp_path / "run", "crashes")
 
 
 def test_evaluations_between_two_checkpoints_are_repeated(

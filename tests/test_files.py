@@ -65,7 +65,7 @@ def test_a_folder_replaces_the_folder_of_before(tmp_path):
 
 def test_what_a_killed_process_left_is_no_hindrance(tmp_path, monkeypatch):
     monkeypatch.setattr(files.os, "getpid", lambda: 123)
-    (tmp_path / ".numbers.json.123.partial").write_text('{"lo')
+    (tmp_path / f".numbers.json.{files.MACHINE}.123.partial").write_text('{"lo')
     files.write_json(tmp_path / "numbers.json", 1)
     assert (tmp_path / "numbers.json").read_text() == "1\n"
     assert not hidden(tmp_path)

@@ -25,6 +25,8 @@ from fgrl.base.errors import DataError, UsageError
 hashlib = lazy.load("hashlib")
 sqlite3 = lazy.load("sqlite3")
 
+MACHINE = os.uname().nodename.partition(".")[0]
+
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
@@ -32,11 +34,11 @@ def atomically(path: Path) -> Iterator[Path]:
     was written is flushed to the disk and takes the place of `path` by rename.
 
     A reader therefore sees the old content or the new one, never a part. After an error `path` is as it was and the
-    temporary path is removed; after a kill the temporary path (`.<name>.<process>.partial`) may remain.
+    temporary path is removed; after a kill the temporary path (`.<name>.<machine>.<process>.partial`) may remain.
     """
     if path.is_symlink() and path.is_dir():
         raise LinkRefused(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{MACHINE}.{os.getpid()}.partial")
     remove(partial)
     try:
         yield partial
@@ -143,8 +145,8 @@ def refuse_links(folder: Path, root: Path | None = None) -> None:
             raise LinkRefused(path)
 
 
-PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
-"""What `atomically` calls a file or a folder until it is whole; the number is its process."""
+PARTIAL = re.compile(r"\..+\.([^.]+)\.(\d+)\.partial")
+"""What `atomically` calls a file or a folder until it is whole: its machine, and the number of its process there."""
 
 
 IDLE = 3600.0
@@ -160,8 +162,8 @@ def leftovers(folder: Path, *, idle: float = IDLE) -> list[Path]:
     found = []
     for place, folders, names in os.walk(folder):
         for name in (*folders, *names):
-            process = PARTIAL.fullmatch(name)
-            if process is not None and not _runs(int(process[1])):
+            partial = PARTIAL.fullmatch(name)
+            if partial is not None and not _runs(*partial.groups()):
                 path = Path(place) / name
                 with suppress(FileNotFoundError):
                     if time.time() - path.lstat().st_mtime >= idle:
@@ -174,15 +176,17 @@ def leftovers_of(path: Path) -> list[Path]:
     found = [(name, PARTIAL.fullmatch(name)) for name in names_in(path.parent) if name.startswith(f".{path.name}.")]
     return [
         path.with_name(name)
-        for name, process in found
-        if process is not None and name == f".{path.name}.{process[1]}.partial" and not _runs(int(process[1]))
+        for name, partial in found
+        if partial is not None and name == f".{path.name}.{partial[1]}.{partial[2]}.partial" and not _runs(*partial.groups())
     ]
 
 
-def _runs(process: int) -> bool:
-    """Return True if this machine has a process with this number."""
+def _runs(machine: str, process: str) -> bool:
+    """Return True if this machine is that one, and has a process with this number."""
+    if machine != MACHINE:
+        return False
     try:
-        os.kill(process, 0)
+        os.kill(int(process), 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:

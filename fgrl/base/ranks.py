@@ -16,14 +16,15 @@ from fgrl.base import lazy
 distributed = lazy.load("torch.distributed")
 
 LOOPBACK = ("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-"""A variable and its value. Keeps gloo on the interface that other machines do not reach: all processes are on this one."""
+"""A variable and its value. Keeps gloo on the interface that other machines do not reach, where all processes are on this one."""
 STORE = "FGRL_RANKS"
 """Names the file in the stage's folder by which the processes of one attempt at a stage find each other."""
 LAUNCHER = (
     "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
-    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", STORE,
-    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE",
-    "SLURM_STEP_NUM_TASKS",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", STORE,
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_NNODES",
+    "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_STEP_TASKS_PER_NODE",
 )  # fmt: skip
 """Variables that a process which takes no part must not see."""
 KEY = "FGRL_STAGE_KEY"
@@ -39,7 +40,8 @@ def launched(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     step = (environment.get(f"SLURM_{part}", "0") for part in ("JOB_ID", "STEP_ID", "RESTART_COUNT"))
     return {
         "RANK": environment["SLURM_PROCID"], "LOCAL_RANK": environment["SLURM_LOCALID"],
-        "WORLD_SIZE": environment["SLURM_STEP_NUM_TASKS"], STORE: "-".join(step),
+        "GROUP_RANK": environment.get("SLURM_NODEID", "0"), "WORLD_SIZE": environment["SLURM_STEP_NUM_TASKS"],
+        "GROUP_WORLD_SIZE": environment.get("SLURM_STEP_NUM_NODES", "1"), STORE: "-".join(step),
     }  # fmt: skip
 
 
@@ -52,6 +54,16 @@ def rank(environment: Mapping[str, str] = os.environ) -> int:
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
     """Return the rank among the processes of this machine, which is the number of its GPU."""
     return int({**environment, **launched(environment)}.get("LOCAL_RANK", "0"))
+
+
+def nodes(environment: Mapping[str, str] = os.environ) -> int:
+    """Return on how many machines a launcher has started the processes of the stage."""
+    return int(environment.get("GROUP_WORLD_SIZE", "1"))
+
+
+def on_first_node(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return True on the machine of rank 0, the only one that writes to SQLite files and asks judges."""
+    return environment.get("GROUP_RANK", "0") == "0"
 
 
 def started(environment: Mapping[str, str] = os.environ) -> int | None:

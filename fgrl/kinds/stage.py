@@ -61,6 +61,10 @@ class Stage(Component, ABC):
         """Return how many processes compute together, one a device. Several are started, and all call `run`."""
         return 1
 
+    def nodes(self) -> int:
+        """Return how many machines these processes are on."""
+        return 1
+
     def accelerator(self) -> Accelerator:
         """Return where `run.model` puts models: "cpu", "gpu", or "auto" for a GPU if there is one."""
         return "auto"

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgrl.base import lazy
+from fgrl.base import lazy, ranks
 from fgrl.base.files import damage_reported
 from fgrl.kinds.specs import ModelSpec
 from fgrl.models.pretrained import sentence_encoder
@@ -39,7 +39,7 @@ class SentenceEncoder:
         self, spec: ModelSpec, cache: Path, *, device: Any = "cpu", batch_size: int = 64, resolve: Resolve | None = None
     ) -> None:
         self.spec, self.device, self.batch_size, self.resolve = spec, device, batch_size, resolve
-        self.file = cache / "embeddings.sqlite"
+        self.file = cache / "embeddings.sqlite" if ranks.on_first_node() else Path(":memory:")  # SQLite is for one machine
         self.name = fingerprint(spec)
         self._model: Any = None
 

@@ -1,8 +1,8 @@
 """The processes (ranks) of a stage on several devices: how they find each other, and what one of them makes of the loss of
 another.
 
-`fgrl run` starts them by torchrun's agent (`fgrl.training.agent`), which ends all when one has ended badly; or `srun` or
-`torchrun` have started them. They are connected from the first line of the stage to the last. Nothing has to be agreed before a
+`fgrl run` starts them by torchrun's agent (`fgrl.training.agent`), which ends all when one has ended badly; or `srun` has started
+them, or `torchrun`, maybe on several nodes (`fgrl.training.agent_store`). They are connected from the first line of the stage to the last. Nothing has to be agreed before a
 stop: each rank stops at its next point, or where a collective operation misses another rank. A checkpoint gets its name when it
 is complete, and the next run continues from it.
 
@@ -28,6 +28,8 @@ from typing import Any
 
 from fgrl.base import lazy, ranks, stops
 from fgrl.base.errors import DONE, INTERRUPTED, RankLost
+from fgrl.training import agent_store
+from fgrl.training.agent_store import NEXT_STEP
 
 c10d = lazy.load("torch.distributed.distributed_c10d")
 torch = lazy.load("torch")
@@ -44,7 +46,6 @@ WAITED = "waited-rank-{}"
 """The word that a rank leaves."""
 FOLLOWED = 131
 """Exit code of a rank that ended because it missed another, of which `fgrl run` tells."""
-NEXT_STEP = "run the same command to continue from the last checkpoint"
 OF_LIMIT = re.compile("timed ?out|timeout", re.IGNORECASE)
 
 
@@ -67,12 +68,13 @@ def limit_waits(seconds: float) -> None:
 
 def called(folder: Path, is_done: Callable[[], bool]) -> bool:
     """In a rank above 0: wait until rank 0 begins with the stage. Return False if it does not, because the stage is done."""
-    while (place := _meeting_place(folder)) is not None and not place.exists():
-        if is_done():
-            return False
+    place = _meeting_place(folder)
+    while not is_done():
+        if agent_store.has_begun() if place is None else place.exists():
+            return True
         stops.point()
         time.sleep(POLL)
-    return True
+    return False
 
 
 @contextmanager
@@ -88,16 +90,20 @@ def connected(run: Any) -> Iterator[None]:
     if place is not None and run.rank == 0:
         for left in place.parent.glob("ranks-*"):  # of attempts that were killed
             left.unlink()
-    os.environ.setdefault(*ranks.LOOPBACK)
+    if ranks.nodes() == 1:
+        os.environ.setdefault(*ranks.LOOPBACK)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
-    join(run.device, init_method=place and place.absolute().as_uri(), rank=run.rank, world_size=world)
+    how = {"store": agent_store.gathered(run, world)} if place is None else {"init_method": place.absolute().as_uri()}
     try:
+        join(run.device, rank=run.rank, world_size=world, **how)
         yield
     except BaseException as error:
+        if place is None and isinstance(error, KeyboardInterrupt):
+            agent_store.say(run.rank, agent_store.STOPPED)
         if not is_of_connections(error):
             raise
-        raise _cause(error, run, world) from error
+        raise _cause(error, run, world, outside=place is None) from error
     if place is not None and run.rank == 0:
         place.unlink(missing_ok=True)
 
@@ -113,13 +119,15 @@ def join(device: Any, **how: Any) -> None:
 
 
 def _meeting_place(folder: Path) -> Path | None:
-    """Return the file by which ranks find each other; None: torchrun has an address for them."""
+    """Return the file by which ranks find each other; None: torchrun, which somebody else has started, has a store for them."""
     return folder / f"ranks-{os.environ[ranks.STORE]}" if ranks.STORE in os.environ else None
 
 
-def _cause(error: BaseException, run: Any, world: int) -> BaseException:
-    """Return what ends this rank, which has missed another."""
+def _cause(error: BaseException, run: Any, world: int, *, outside: bool) -> BaseException:
+    """Return what ends this rank, which has missed another. outside: torchrun was started by somebody else."""
     at_limit = OF_LIMIT.search(str(error)) is not None
+    if outside:
+        return agent_store.cause(run.rank, world, agent_store.AT_LIMIT if at_limit else agent_store.MISSED)
     until = time.monotonic() + SETTLE
     while time.monotonic() < until:
         if stops.asked(threading.get_ident()):

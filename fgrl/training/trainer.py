@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from fgrl.base import lazy, native, ranks
 from fgrl.base.errors import Aborted, Unavailable
@@ -89,7 +89,7 @@ class TrainSettings(Settings):
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
     """Processes on each node, one per device."""
     nodes: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Machines that train together. More than one is refused: that does not work yet."""
+    """Machines that train together, each with `devices`. For more than one, torchrun starts the processes on each (`fgrl launch`)."""
     wait_limit: Annotated[float, Unkeyed] = Field(14400.0, gt=0)
     """Seconds that a process waits for the others before the run ends, because one of them hangs. Longer than the
     longest wait of a healthy run: for the process that draws and scores the longest responses, or for the one that asks
@@ -107,15 +107,6 @@ class TrainSettings(Settings):
                 f"batch_size {self.batch_size} is smaller than devices {self.world}: a device would have no rows"
             )
         return self
-
-    @field_validator("nodes")
-    @classmethod
-    def _one_node(cls, nodes: int) -> int:
-        if nodes > 1:
-            raise ValueError(
-                "training on several nodes does not work yet: leave it out, and use the devices of one machine"
-            )
-        return nodes
 
     @model_validator(mode="after")
     def _steps_of_any_length(self) -> TrainSettings:

@@ -14,6 +14,7 @@ import pytest
 from pipeline_helpers import fgrl_here, recipe_file
 
 from fgrl.base import files
+from fgrl.base.files import MACHINE
 from fgrl.runs.cleaning import Wanted, delete, deletions
 from fgrl.runs.folders import Runs
 
@@ -105,7 +106,7 @@ def test_doctor_and_clean_change_nothing_behind_a_link(tmp_path: Path, foreign: 
 
 
 def test_a_written_file_takes_the_place_of_a_link_and_not_of_what_it_leads_to(tmp_path: Path, foreign: Path) -> None:
-    linked(tmp_path / f".a.json.{os.getpid()}.partial", foreign)
+    linked(tmp_path / f".a.json.{MACHINE}.{os.getpid()}.partial", foreign)
     linked(tmp_path / "a.json", foreign / "notes.txt")
     files.write_json(tmp_path / "a.json", [1])
     assert json.loads((tmp_path / "a.json").read_text()) == [1]
@@ -134,15 +135,16 @@ def test_the_next_run_and_clean_remove_what_killed_processes_left(tmp_path: Path
     recipe = recipe_file(tmp_path, STAGES)
     stage, gone = stage_of(tmp_path), ended_process()
     other = tmp_path / "runs" / "stages" / "other-0000000000000000"
-    left = [stage / f".log.jsonl.{gone}.partial", stage / f".folder.{gone}.partial" / "weights.bin"]
+    left = [stage / f".log.jsonl.{MACHINE}.{gone}.partial", stage / f".folder.{MACHINE}.{gone}.partial" / "weights.bin"]
     old = [
-        tmp_path / "runs" / "cache" / f".a.safetensors.{gone}.partial",
-        tmp_path / "runs" / "fake" / "x" / f".summary.json.{gone}.partial",
+        tmp_path / "runs" / "cache" / f".a.safetensors.{MACHINE}.{gone}.partial",
+        tmp_path / "runs" / "fake" / "x" / f".summary.json.{MACHINE}.{gone}.partial",
+        tmp_path / "runs" / "cache" / f".c.safetensors.another-machine.{os.getpid()}.partial",
     ]
-    of_others = [other / f".stage.json.{gone}.partial"]
+    of_others = [other / f".stage.json.{MACHINE}.{gone}.partial"]
     alive = [
-        stage / f".other.jsonl.{os.getpid()}.partial",
-        tmp_path / "runs" / "cache" / f".b.{gone}.partial",
+        stage / f".other.jsonl.{MACHINE}.{os.getpid()}.partial",
+        tmp_path / "runs" / "cache" / f".b.{MACHINE}.{gone}.partial",
         stage / "notes.partial",
     ]
     for file in (*left, *old, *of_others, *alive):
@@ -156,7 +158,7 @@ def test_the_next_run_and_clean_remove_what_killed_processes_left(tmp_path: Path
     runs = Runs(tmp_path / "runs")
     chosen = deletions(runs, Wanted(unreferenced=True))
     assert [item.path for item in chosen.items if item.what == "leftover"] == [], "its stage goes as a whole"
-    moved = runs.cache / f".c.{gone}.partial"
+    moved = runs.cache / f".c.{MACHINE}.{gone}.partial"
     of_others[0].rename(moved)
     chosen = deletions(runs, Wanted(unreferenced=True))
     assert [item.path for item in chosen.items if item.what == "leftover"] == [moved]

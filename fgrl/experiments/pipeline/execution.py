@@ -68,17 +68,24 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
 
 
 def _check_world(selected: list[Planned]) -> None:
-    """Raise `UsageError` where a launcher has started more or fewer processes than the stage wants, or several for several stages."""
+    """Raise `UsageError` where other processes were started than the stage wants, or several for several stages."""
     started = ranks.started()
+    if started in (None, 1):
+        for stage in selected:
+            if stage.stage.nodes() > 1 and not stage.cached:
+                raise UsageError(
+                    f"stage {stage.name} trains on {stage.stage.nodes()} nodes (its train.nodes), and this is one process: `fgrl launch RECIPE "
+                    "--machines FILE --slurm` writes a job for SLURM; elsewhere start torchrun on every node, or set train.nodes to 1"
+                )
+        return
     if len(selected) != 1:
-        if started in (None, 1):
-            return
         raise UsageError("a launcher (torchrun, srun) runs one stage at a time: name it with --only")
-    wanted = selected[0].stage.processes()
-    if started not in (None, wanted):
+    wanted = selected[0].stage.processes(), selected[0].stage.nodes()
+    if (started, ranks.nodes()) != wanted:
+        there, needed = (f"{count} processes" + f" on {nodes} nodes" * (nodes > 1) for count, nodes in ((started, ranks.nodes()), wanted))
         raise UsageError(
-            f"a launcher (torchrun, srun) started {started} processes, and stage {selected[0].name} computes with {wanted} "
-            f"(its train.devices, 1 where it has none): start {wanted}"
+            f"a launcher (torchrun, srun) started {there}, and stage {selected[0].name} computes with {needed} (its train.devices, 1 "
+            f"where it has none, on each of train.nodes): start {needed}"
         )
 
 

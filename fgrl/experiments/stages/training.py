@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import model_validator
 
 from fgrl.base import lazy
-from fgrl.kinds import Accelerator, Engine, MadeModel, Run, Stage
+from fgrl.kinds import Accelerator, Engine, Environment, MadeModel, Run, Stage
 from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Key, alternatives, name_of, walk
+from fgrl.registry.problems import dotted
 from fgrl.training.evaluations import TrainingEvaluation
 from fgrl.types import Checkpoint, Ref
 
@@ -56,6 +57,18 @@ class TrainingStage(Stage):
                 f"train.strategy {self.train.strategy} leaves each device with a part of the weights, and {whole[0]} needs all of "
                 "them: use ddp or deepspeed_stage_2, or fsdp with an engine whose servers have whole weights (vllm)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> TrainingStage:
+        for path, part in walk(self) if self.train.nodes > 1 else ():
+            if isinstance(part, Engine) and part.elsewhere() is not None:
+                what = "its servers get weights from processes of the same machine; let the engine hf draw"
+            elif isinstance(part, Environment) and part.asked_client() is not None:
+                what = "every process would store the answers of its model in one SQLite file, which only one machine may write to"
+            else:
+                continue
+            raise ValueError(f"train.nodes {self.train.nodes} with {dotted(path)} {name_of(part)[1]}: {what}, or train on one node")
         return self
 
     def engines(self) -> dict[str, Engine]:
@@ -103,6 +116,9 @@ class TrainingStage(Stage):
 
     def processes(self) -> int:
         return self.train.world
+
+    def nodes(self) -> int:
+        return self.train.nodes
 
     def accelerator(self) -> Accelerator:
         return self.train.accelerator

@@ -1,0 +1,115 @@
+"""Ranks that torchrun has started, on one machine or on several: they come together at the store of its agent, which is on the
+first node, and say there how they end. So each of them can name the one that said nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+from datetime import timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from fgrl.base import lazy, stops
+from fgrl.base.errors import WRONG_REQUEST, RankLost, UsageError
+
+torch = lazy.load("torch")
+
+POLL = 0.1
+"""Seconds between two looks at the store."""
+COME = 600.0
+"""Seconds in which all ranks come to a stage that rank 0 has begun."""
+SEEN = 60.0
+"""Seconds after which a folder that another node has made can be seen on a network disk."""
+SETTLE = 3.0
+"""Seconds after a failed collective operation in which the other ranks say that they have noticed it, too."""
+NEXT_STEP = "run the same command to continue from the last checkpoint"
+BEGUN, HOST, ENDING = "begun", "host/{}", "ending/{}"
+"""Keys: the folder of the stage, where a rank is, and how it has ended."""
+STOPPED, AT_LIMIT, MISSED = b"stopped", b"at the limit", b"missed another"
+"""How a rank ends: it was asked to, has waited for `train.wait_limit`, or noticed that a connection has ended."""
+
+
+@functools.cache
+def _store() -> Any:
+    store, *_place = next(torch.distributed.rendezvous("env://", timeout=timedelta(seconds=COME)))
+    return torch.distributed.PrefixStore("fgrl", store)
+
+
+def has_begun() -> bool:
+    """Return True if rank 0 has begun with the stage."""
+    return bool(_store().check([BEGUN]))
+
+
+def gathered(run: Any, world: int) -> Any:
+    """Wait until all ranks are here, each with the folder of rank 0. Return a store for the process group."""
+    store = _store()
+    if run.rank == 0:
+        store.set(BEGUN, run.dir.name)
+    fits = store.get(BEGUN).decode() == run.dir.name and _appears(run.dir)
+    store.set(HOST.format(run.rank), f"{'' if fits else '!'}{socket.gethostname()}")
+    until = time.monotonic() + COME
+    while not store.check([HOST.format(rank) for rank in range(world)]):
+        stops.point()
+        if time.monotonic() > until:
+            late = [rank for rank in range(world) if not store.check([HOST.format(rank)])]
+            raise RankLost(f"{_who(late)} did not come to the stage within {COME:.0f} seconds: {NEXT_STEP}")
+        time.sleep(POLL)
+    if not fits and run.rank > 0:  # rank 0 says it
+        raise SystemExit(WRONG_REQUEST)
+    others = [host[1:] for rank in range(world) if (host := _host(rank)).startswith("!")]
+    if others:
+        raise UsageError(
+            f"on {others[0]} the recipe, its files or the installed packages are not those of {_host(0)}, or {run.dir} is not there: every "
+            "node needs the same, and a folder of runs (--runs) on a disk that all nodes share"
+        )
+    return torch.distributed.PrefixStore("torch", store)
+
+
+def say(rank: int, how: bytes) -> None:
+    """Leave word of how this rank ends."""
+    _store().set(ENDING.format(rank), how)
+
+
+def cause(rank: int, world: int, how: bytes) -> BaseException:
+    """Return what ends this rank, which has missed another."""
+    until = time.monotonic() + SETTLE
+    try:
+        say(rank, how)
+        while not _store().check([ENDING.format(other) for other in range(world)]) and time.monotonic() < until:
+            time.sleep(POLL)
+        said = {each: _store().get(key) for each in range(world) if _store().check([key := ENDING.format(each)])}
+        silent = [each for each in range(world) if each not in said]
+        who = _who(silent) if silent else ""
+    except RuntimeError:
+        return RankLost(f"the first node, {os.environ['MASTER_ADDR']}, has ended or cannot be reached: {NEXT_STEP}")
+    if not silent:
+        stopped = STOPPED in said.values()
+        return KeyboardInterrupt() if stopped else RankLost(f"a connection between the ranks has ended: {NEXT_STEP}")
+    if AT_LIMIT not in said.values():
+        return RankLost(f"{who} ended, or cannot be reached; the output of its node says more: {NEXT_STEP}")
+    return RankLost(
+        f"{who} did not come to a collective operation within train.wait_limit: it hangs, or needs longer; {NEXT_STEP}, with a "
+        "higher limit if it only needs longer"
+    )
+
+
+def _who(ranks: list[int]) -> str:
+    """Return names of ranks and their nodes."""
+    at = [(_host(rank) or "a node that has not come", rank) for rank in ranks]
+    nodes = [(host, [str(rank) for _host, rank in group]) for host, group in groupby(at, key=lambda each: each[0])]
+    return " and ".join(f"rank{'s' * (len(own) > 1)} {', '.join(own)} on {host}" for host, own in nodes)
+
+
+def _host(rank: int) -> str:
+    return _store().get(HOST.format(rank)).decode() if _store().check([HOST.format(rank)]) else ""
+
+
+def _appears(folder: Path) -> bool:
+    until = time.monotonic() + SEEN
+    while not folder.exists() and time.monotonic() < until:
+        time.sleep(POLL)
+    return folder.exists()

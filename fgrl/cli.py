@@ -30,6 +30,7 @@ from fgrl.commands import (
     exporting,
     frontier,
     inspecting,
+    launching,
     new,
     report,
     running,
@@ -66,6 +67,7 @@ _recipe_command = functools.partial(
     app.command, cls=RecipeCommand, context_settings=WITH_OVERRIDES, no_args_is_help=True
 )
 _recipe_command(epilog=running.EXAMPLES, options_metavar="[OPTIONS]")(running.run)
+_recipe_command(epilog=launching.EXAMPLES)(launching.launch)
 app.command(epilog=sweeping.EXAMPLES, no_args_is_help=True)(sweeping.sweep)
 _recipe_command(epilog=checking.VALIDATE)(checking.validate)
 _recipe_command(epilog=checking.PLAN)(checking.plan)

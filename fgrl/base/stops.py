@@ -1,4 +1,4 @@
-"""How a run ends from outside: it is asked to stop, or the process that started it is gone.
+"""How a run ends from outside: it is asked to stop or to leave, or the process that started it is gone.
 
 A run is asked with `ask`, by a signal or where another rank is lost, and stops at its next `point`:
 `KeyboardInterrupt`. Every pass of a language model begins with one, so a run stops between two decoding steps or
@@ -16,9 +16,12 @@ import threading
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from pathlib import Path
 
 PARENT = "FGRL_PARENT"
 """Set for a process that ends with the one that started it: the process id of that one."""
+LEAVE = "FGRL_LEAVE"
+"""Names a file. Once it is there, a run ends where it has stored its work: a training after its round, with a checkpoint."""
 PR_SET_PDEATHSIG = 1
 SAFE_PATH, OURS = "PYTHONSAFEPATH", "fgrl"
 """Keeps the working folder off such a process's path: a `token.py` there would take the place of Python's own."""
@@ -44,6 +47,11 @@ def forget(thread: int) -> None:
 def asked(thread: int) -> bool:
     """Return True if the run in this thread is to stop."""
     return thread in _asked
+
+
+def is_to_leave() -> bool:
+    """Return True if a run is to end where it has stored its work (`LEAVE`)."""
+    return Path(os.environ[LEAVE]).exists() if LEAVE in os.environ else False
 
 
 def point() -> None:

@@ -34,6 +34,7 @@ SMALLEST = {
     "strategies": "--strategies ddp --algorithms sft --processes 1 --pieces 1",
     "sweep_search": "--seeds 2 --points 11",
     "turn_credit_bias": "--only turn_rloo --group 2",
+    "two_nodes": "--help",
     "vllm_speed": "--model MODEL --shapes 1x2 --repeats 1",
 }
 

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from fgrl.base import native, ranks, stops
@@ -32,9 +32,7 @@ def is_needed(stage: Planned) -> bool:
     return stage.stage.processes() > 1 and ranks.started() in (None, 1)
 
 
-def run(
-    stage: Planned, folder: Path, invocation: Invocation, console: Console, interrupted: Callable[[], bool]
-) -> None:
+def run(stage: Planned, folder: Path, invocation: Invocation, console: Console) -> None:
     """`torchrun -m fgrl run R --only stage`, which works in `folder`; rank 0 writes to the folder of `invocation` and takes the
     stage's lock itself.
 
@@ -67,7 +65,7 @@ def run(
                 code = process.wait(timeout=POLL)
                 break
             except subprocess.TimeoutExpired:
-                if interrupted() and not forwarded:
+                if stops.asked(threading.get_ident()) and not forwarded:  # asked to leave, the ranks do so themselves
                     process.send_signal(signal.SIGTERM)
                     forwarded = True
     except BaseException:

@@ -155,7 +155,7 @@ class _Step:
     def _run_in_child(self) -> None:
         folder = self._begin()
         self.console.enter("")  # the child says what it does
-        child_process.run(self.stage, folder, self.invocation, self.console, self.interrupts)
+        child_process.run(self.stage, folder, self.invocation, self.console)
         self.invocation.enter(self.stage, folder, cached=False, record=Stage(folder).check())
 
     def _begin(self) -> Path:

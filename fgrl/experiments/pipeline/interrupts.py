@@ -30,7 +30,7 @@ _END = b"\0"
 
 
 class Interrupts:
-    """`with Interrupts(say) as interrupts:` then `interrupts()` returns whether the run was asked to stop."""
+    """`with Interrupts(say) as interrupts:` then `interrupts()` returns whether the run was asked to stop or to leave."""
 
     def __init__(self, say: Callable[[str], None], *, ignores_sigint: bool = False) -> None:
         self.say = say
@@ -49,7 +49,7 @@ class Interrupts:
         self._thread: threading.Thread | None = None
 
     def __call__(self) -> bool:
-        return stops.asked(self.thread)
+        return stops.asked(self.thread) or stops.is_to_leave()
 
     def __enter__(self) -> Interrupts:
         self.thread = threading.get_ident()

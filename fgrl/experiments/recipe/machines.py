@@ -67,6 +67,23 @@ class Card(Settings):
     """Gigabytes a second that checkpoints are written with."""
 
 
+class Slurm(Settings):
+    """The job that `fgrl launch --slurm` submits. It has as many nodes, and GPUs on each, as the largest stage needs."""
+
+    partition: str | None = None
+    """Where it is queued; null: where the cluster puts jobs."""
+    account: str | None = None
+    """Who pays for it."""
+    time: str | None = Field(None, pattern=r"^\d+(-\d+)?(:\d+){0,2}$")
+    """The most that it takes, as SLURM writes it ("1-12:00:00"). The job is queued again as often as the recipe needs."""
+    signal: int = Field(120, ge=30, le=65_535)
+    """Seconds before its end in which the run writes a checkpoint: longer than a round of a training takes."""
+    options: list[str] = []
+    """More options of `sbatch`, such as `--exclusive`."""
+    before: list[str] = []
+    """Lines of the shell before the first stage, such as `module load cuda`."""
+
+
 class StagePlace(Place):
     """Devices of a training and of the engines of its stage."""
 
@@ -85,6 +102,8 @@ class Machines(Settings):
     """
     stages: dict[str, StagePlace] = {}
     """For single stages, by name, instead of `train` and `engine`."""
+    slurm: Slurm = Slurm()
+    """The job of `fgrl launch --slurm`; `fgrl run` does not read it."""
     card: Card | None = None
     """The GPU, for `fgrl plan`; `fgrl run` does not read it. null: that of this machine, without times."""
 

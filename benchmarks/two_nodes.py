@@ -6,7 +6,7 @@ or hangs.
 Needs Linux, root and `ip` (iproute2). A pair of virtual Ethernet devices joins the namespaces; their addresses (10.231.x) exist nowhere else.
 Each case trains a tiny reward model on the CPU, in a folder of its own. A fault comes after the first checkpoint. Prints for each case the
 seconds from the fault to the end of the last process that can end by itself, exit codes of torchrun on both nodes, the largest difference of a
-trained weight to those of one process (after the same command has run once more, where a fault came), and what fgrl said.
+trained weight to those of one process, and what fgrl said. After `lost_rank` and `hang_rank` the same command runs once more, and continues.
 
 `run` no fault; `late` the second node starts 20 seconds later; `lost_rank`, `lost_node`, `lost_first` the process that trains on the
 second node, all of the second node, all of the first are killed; `hang_rank`, `hang_first` that process, or that of the first node, is
@@ -36,6 +36,8 @@ PORT = 29517
 LATE = 20.0
 """Seconds."""
 STAGE = "reward_model"
+WHOLE = ("run", "late")
+CONTINUED = ("lost_rank", "hang_rank")
 
 
 def main() -> int:
@@ -45,7 +47,9 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="on each node")
     options = parser.parse_args()
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
-        sys.stderr.write("two_nodes.py makes network namespaces: it needs Linux, root and the program `ip` (iproute2); nothing was run\n")
+        sys.stderr.write(
+            "two_nodes.py makes network namespaces: it needs Linux, root and the program `ip` (iproute2); nothing was run\n"
+        )
         return 2
     with tempfile.TemporaryDirectory(prefix="two-nodes-") as folder:
         recipe = written(Path(folder), options.limit)
@@ -89,21 +93,22 @@ def tried(case: str, recipe: Path, runs: Path, processes: int, alone: Path) -> l
     with Nodes(processes) as nodes:
         agents = nodes.start(recipe, runs, late=LATE if case == "late" else 0.0)
         began, left = time.monotonic(), [0, 1]
-        if case not in ("run", "late"):
+        if case not in WHOLE:
             while not list(runs.glob("stages/*/last.ckpt")):
                 if any(agent.poll() is not None for agent in agents):
                     raise RuntimeError(f"{case}: ended before its first checkpoint\n{nodes.said()}")
                 time.sleep(0.01)
             began = time.monotonic()
             left = FAULTS[case](nodes)
-        codes = [str(agents[node].wait(timeout=600)) if node in left else "-" for node in (0, 1)]
+        codes = [str(agents[node].wait(timeout=1800)) if node in left else "-" for node in (0, 1)]
         seconds, said = time.monotonic() - began, nodes.said()
-    if case not in ("run", "late"):
+    if case in CONTINUED:
         with Nodes(processes) as nodes:
-            again = [agent.wait(timeout=600) for agent in nodes.start(recipe, runs)]
+            again = [agent.wait(timeout=1800) for agent in nodes.start(recipe, runs)]
             if again != [0, 0]:
                 raise RuntimeError(f"{case}: does not continue\n{nodes.said()}")
-    return [case, f"{seconds:.0f}", " ".join(codes), f"{difference(runs, alone):.1e}", said]
+    differs = f"{difference(runs, alone):.1e}" if case in (*WHOLE, *CONTINUED) else ""
+    return [case, f"{seconds:.0f}", " ".join(codes), differs, said]
 
 
 class Nodes:
@@ -173,7 +178,9 @@ class Nodes:
         """What fgrl printed about the end, of each node."""
         lines = []
         for number, output in enumerate(self.outputs):
-            told = [line for line in Path(output.name).read_text().splitlines() if "lost: " in line or "interrupted" in line]
+            told = [
+                line for line in Path(output.name).read_text().splitlines() if "lost: " in line or "interrupted" in line
+            ]
             lines += [f"node {number}: {told[-1]}"] if told else []
         return " | ".join(lines)
 

@@ -177,7 +177,9 @@ def leftovers_of(path: Path) -> list[Path]:
     return [
         path.with_name(name)
         for name, partial in found
-        if partial is not None and name == f".{path.name}.{partial[1]}.{partial[2]}.partial" and not _runs(*partial.groups())
+        if partial is not None
+        and name == f".{path.name}.{partial[1]}.{partial[2]}.partial"
+        and not _runs(*partial.groups())
     ]
 
 

@@ -4,9 +4,11 @@ first node, and say there how they end. So each of them can name the one that sa
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import socket
+import threading
 import time
 from datetime import timedelta
 from itertools import groupby
@@ -26,6 +28,8 @@ SEEN = 60.0
 """Seconds after which a folder that another node has made can be seen on a network disk."""
 SETTLE = 3.0
 """Seconds after a failed collective operation in which the other ranks say that they have noticed it, too."""
+ANSWER = 15.0
+"""Seconds in which the store answers, after which the first node counts as lost."""
 NEXT_STEP = "run the same command to continue from the last checkpoint"
 BEGUN, HOST, ENDING = "begun", "host/{}", "ending/{}"
 """Keys: the folder of the stage, where a rank is, and how it has ended."""
@@ -70,29 +74,44 @@ def gathered(run: Any, world: int) -> Any:
 
 
 def say(rank: int, how: bytes) -> None:
-    """Leave word of how this rank ends."""
-    _store().set(ENDING.format(rank), how)
+    """Leave word of how this rank ends, if the first node is there."""
+    with contextlib.suppress(RuntimeError):
+        _store().set(ENDING.format(rank), how)
 
 
 def cause(rank: int, world: int, how: bytes) -> BaseException:
     """Return what ends this rank, which has missed another."""
+    found: list[BaseException] = []
+
+    def ask() -> None:
+        with contextlib.suppress(RuntimeError):  # of a store that has ended
+            found.append(_cause(rank, world, how))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(ANSWER)
+    return (
+        found[0]
+        if found
+        else RankLost(f"the first node, {os.environ['MASTER_ADDR']}, has ended or cannot be reached: {NEXT_STEP}")
+    )
+
+
+def _cause(rank: int, world: int, how: bytes) -> BaseException:
+    store, endings = _store(), [ENDING.format(each) for each in range(world)]
+    say(rank, how)
     until = time.monotonic() + SETTLE
-    try:
-        say(rank, how)
-        while not _store().check([ENDING.format(other) for other in range(world)]) and time.monotonic() < until:
-            time.sleep(POLL)
-        said = {each: _store().get(key) for each in range(world) if _store().check([key := ENDING.format(each)])}
-        silent = [each for each in range(world) if each not in said]
-        who = _who(silent) if silent else ""
-    except RuntimeError:
-        return RankLost(f"the first node, {os.environ['MASTER_ADDR']}, has ended or cannot be reached: {NEXT_STEP}")
+    while not store.check(endings) and time.monotonic() < until:
+        time.sleep(POLL)
+    said = {each: store.get(key) for each, key in enumerate(endings) if store.check([key])}
+    silent = [each for each in range(world) if each not in said]
     if not silent:
         stopped = STOPPED in said.values()
         return KeyboardInterrupt() if stopped else RankLost(f"a connection between the ranks has ended: {NEXT_STEP}")
     if AT_LIMIT not in said.values():
-        return RankLost(f"{who} ended, or cannot be reached; the output of its node says more: {NEXT_STEP}")
+        return RankLost(f"{_who(silent)} ended, or cannot be reached; the output of its node says more: {NEXT_STEP}")
     return RankLost(
-        f"{who} did not come to a collective operation within train.wait_limit: it hangs, or needs longer; {NEXT_STEP}, with a "
+        f"{_who(silent)} did not come to a collective operation within train.wait_limit: it hangs, or needs longer; {NEXT_STEP}, with a "
         "higher limit if it only needs longer"
     )
 

@@ -94,8 +94,10 @@ def connected(run: Any) -> Iterator[None]:
         os.environ.setdefault(*ranks.LOOPBACK)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
-    how = {"store": agent_store.gathered(run, world)} if place is None else {"init_method": place.absolute().as_uri()}
     try:
+        how = (
+            {"store": agent_store.gathered(run, world)} if place is None else {"init_method": place.absolute().as_uri()}
+        )
         join(run.device, rank=run.rank, world_size=world, **how)
         yield
     except BaseException as error:

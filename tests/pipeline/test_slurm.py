@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 
 MACHINES = """
 train: {devices: 1, nodes: 2, accelerator: cpu}
-slurm: {partition: short, account: mine, time: "1-00:30:00", signal: 60, options: [--exclusive], before: [export LOADED=yes]}
+slurm: {partition: short, account: mine, time: "1-00:30:00", signal: 600, options: [--exclusive], before: [export LOADED=yes]}
 """
 SHORT = ("vars.strategy=ddp", "stages.policy=null", "stages.evaluate=null")
 SCRIPT = """\
@@ -36,7 +36,7 @@ SCRIPT = """\
 #SBATCH --partition=short
 #SBATCH --account=mine
 #SBATCH --time=1-00:30:00
-#SBATCH --signal=B:USR1@60
+#SBATCH --signal=B:USR1@600
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --exclusive
@@ -50,9 +50,9 @@ FIRST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 PORT=$((20000 + SLURM_JOB_ID % 10000))
 STEP=
 
-again() {  # at SLURM's warning, 60 seconds before the end: the job is queued again, and continues
+again() {  # at SLURM's warning, 600 seconds before the end: the job is queued again, and continues
   touch "$FGRL_LEAVE"
-  for _ in $(seq 40); do kill -0 "$STEP" 2>/dev/null || break; sleep 1; done
+  for _ in $(seq 580); do kill -0 "$STEP" 2>/dev/null || break; sleep 1; done
   scontrol requeue "$SLURM_JOB_ID"
   exit
 }
@@ -71,7 +71,7 @@ step RUN
 """
 RUN = "fgrl run tiny.yaml --runs runs vars.strategy=ddp stages.policy=null stages.evaluate=null --machines cluster.yaml"
 SRUN = """#!/bin/bash
-# stands in for srun: a task for each node, on this machine
+# stands in for srun --kill-on-bad-exit: a task for each node, on this machine
 nodes=$2
 while [ "$1" != torchrun ]; do shift; done
 shift
@@ -79,8 +79,11 @@ for ((node = 0; node < nodes; node++)); do
   env SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=$nodes SLURM_STEP_NUM_TASKS=$nodes SLURM_NODEID=$node SLURM_PROCID=$node SLURM_LOCALID=0 \\
     torchrun --local-addr 127.0.0.1 "$@" & tasks+=($!)
 done
-for task in "${tasks[@]}"; do wait "$task" || code=$?; done
-exit ${code:-0}
+while wait -n; do ((++ended == nodes)) && exit; done
+code=$?
+kill "${tasks[@]}"
+wait
+exit $code
 """
 SCONTROL = """#!/bin/bash
 # stands in for scontrol

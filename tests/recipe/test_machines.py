@@ -11,6 +11,7 @@ from fgrl.base.errors import UsageError
 from fgrl.cli import app
 from fgrl.experiments.pipeline import plan
 from fgrl.experiments.recipe import load, placed
+from fgrl.experiments.recipe.machines import read
 from fgrl.registry import Problems
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "small" / "segment_ppo.yaml"
@@ -55,5 +56,24 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         placed(machines(tmp_path, "train: {devcies: 2}\n"), recipe)
     with pytest.raises(UsageError, match=r'stages\.polcy: .*did you mean "policy"'):
         placed(machines(tmp_path, "stages: {polcy: {devices: 1}}\n"), recipe)
-    with pytest.raises(Problems, match="several nodes does not work yet"):
-        load(RECIPE, placed(machines(tmp_path, "train: {nodes: 2}\n"), recipe))
+
+
+def test_several_nodes_train_and_reach_no_servers(tmp_path: Path) -> None:
+    two = placed(
+        machines(tmp_path, "train: {nodes: 2}\nstages: {reward_model: {nodes: 1, devices: 2}}\n"), load(RECIPE, [])
+    )
+    stages = load(RECIPE, two).stages
+    assert {name: (stage.nodes(), stage.processes()) for name, stage in stages.items() if stage.processes() > 1} == {
+        "reward_model": (1, 2), "policy": (2, 2),
+    }  # fmt: skip
+    with pytest.raises(Problems, match=r"train\.nodes 2 with rollout\.engine vllm: its servers"):
+        load(RECIPE, [*two, "stages.policy.rollout.engine=vllm"])
+
+
+def test_a_job_of_slurm_is_checked(tmp_path: Path) -> None:
+    file = machines(tmp_path, "slurm: {partition: long, time: 2-12:00:00, options: [--exclusive]}\n")
+    assert read(file).slurm.time == "2-12:00:00"
+    with pytest.raises(Problems, match=r"slurm\.time"):
+        read(machines(tmp_path, "slurm: {time: two days}\n"))
+    with pytest.raises(Problems, match=r"slurm\.partiton.*(\n.*)*did you mean \"partition\""):
+        read(machines(tmp_path, "slurm: {partiton: long}\n"))

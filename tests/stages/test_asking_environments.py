@@ -24,6 +24,7 @@ from fgrl.experiments.pipeline.log import read_log
 from fgrl.experiments.pipeline.planning import Options
 from fgrl.experiments.pipeline.run import scratch_run
 from fgrl.feedback.llm.store import CompletionStore
+from fgrl.registry import Problems
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -76,6 +77,19 @@ def write(folder: Path, base: Path, client: dict[str, Any]) -> Path:
     path = folder / "asking.yaml"
     path.write_text(RECIPE.format(base=json.dumps(str(base)), client=json.dumps(client)))
     return path
+
+
+def test_on_several_nodes_it_is_refused(tmp_path: Path, tiny_model_dir: Path) -> None:
+    file = write(
+        tmp_path,
+        tiny_model_dir,
+        {"name": "openai", "base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key_env": None},
+    )
+    with (
+        pytest.raises(Problems, match="environment simulated_user: every process would store the answers"),
+        scratch_imports(),
+    ):
+        recipe.load(file, ["stages.policy.train.nodes=2"])
 
 
 def endpoint(server: FaultServer, **fields: Any) -> dict[str, Any]:

@@ -77,12 +77,16 @@ def _check_world(selected: list[Planned]) -> None:
                     f"stage {stage.name} trains on {stage.stage.nodes()} nodes (its train.nodes), and this is one process: `fgrl launch RECIPE "
                     "--machines FILE --slurm` writes a job for SLURM; elsewhere start torchrun on every node, or set train.nodes to 1"
                 )
-        return
+        if started is None or len(selected) != 1:
+            return
     if len(selected) != 1:
         raise UsageError("a launcher (torchrun, srun) runs one stage at a time: name it with --only")
     wanted = selected[0].stage.processes(), selected[0].stage.nodes()
     if (started, ranks.nodes()) != wanted:
-        there, needed = (f"{count} processes" + f" on {nodes} nodes" * (nodes > 1) for count, nodes in ((started, ranks.nodes()), wanted))
+        there, needed = (
+            f"{count} processes" + f" on {nodes} nodes" * (nodes > 1)
+            for count, nodes in ((started, ranks.nodes()), wanted)
+        )
         raise UsageError(
             f"a launcher (torchrun, srun) started {there}, and stage {selected[0].name} computes with {needed} (its train.devices, 1 "
             f"where it has none, on each of train.nodes): start {needed}"

@@ -266,7 +266,6 @@ def test_the_child_of_a_distributed_stage_takes_over_what_was_found(monkeypatch:
             Path("none"),
             _Any(environment={}, folder=Path("runs"), options=_Any(swept=None)),
             Console(quiet=True),
-            lambda: False,
         )
     assert started["env"][native.INHERITED] == "float32,bfloat16"
 

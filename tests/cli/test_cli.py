@@ -132,6 +132,7 @@ def test_times_are_reported(tmp_path: Path, record_property: pytest.FixtureReque
         "clean",
         "new",
         "init",
+        "launch",
     ],
 )
 def test_every_command_has_help_with_examples(tmp_path: Path, command: str) -> None:

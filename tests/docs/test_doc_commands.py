@@ -23,7 +23,7 @@ from fgrl.experiments.recipe.sweeps import split
 from fgrl.experiments.recipe.tables import is_table_file
 from fgrl.registry import Problems
 
-CHEAP = ("list", "new", "plan", "schema", "show", "validate")
+CHEAP = ("launch", "list", "new", "plan", "schema", "show", "validate")
 """Commands that load no model. All others are parsed, and their recipes validated with the overrides."""
 OVER_RUNS = ("clean", "doctor", "runs", "watch")
 """Commands in blocks that run over a small folder of runs."""

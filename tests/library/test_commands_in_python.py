@@ -17,8 +17,8 @@ from fgrl.library.sweeps import of_command
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "python.md"
 ROW = re.compile(r"^\| `fgrl ([a-z ]+)` \| `fgrl\.(\w+)", re.MULTILINE)
-WITHOUT = {"annotate serve"}
-"""The page for annotators is served until somebody stops it: a command alone."""
+WITHOUT = {"annotate serve", "launch"}
+"""Commands alone: the page for annotators is served until somebody stops it, and a job runs commands."""
 
 
 def test_each_command_has_its_call_on_the_page() -> None:

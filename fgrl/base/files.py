@@ -26,6 +26,7 @@ hashlib = lazy.load("hashlib")
 sqlite3 = lazy.load("sqlite3")
 
 MACHINE = os.uname().nodename.partition(".")[0]
+"""The name of this machine in the names of files that are not whole yet."""
 
 
 @contextmanager

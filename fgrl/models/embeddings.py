@@ -39,9 +39,8 @@ class SentenceEncoder:
         self, spec: ModelSpec, cache: Path, *, device: Any = "cpu", batch_size: int = 64, resolve: Resolve | None = None
     ) -> None:
         self.spec, self.device, self.batch_size, self.resolve = spec, device, batch_size, resolve
-        self.file = (
-            cache / "embeddings.sqlite" if ranks.on_first_node() else Path(":memory:")
-        )  # SQLite is for one machine
+        # an SQLite file is for one machine
+        self.file = cache / "embeddings.sqlite" if ranks.on_first_node() else Path(":memory:")
         self.name = fingerprint(spec)
         self._model: Any = None
 

@@ -110,9 +110,14 @@ def _cause(rank: int, world: int, how: bytes) -> BaseException:
         return KeyboardInterrupt() if stopped else RankLost(f"a connection between the ranks has ended: {NEXT_STEP}")
     if AT_LIMIT not in said.values():
         return RankLost(f"{_who(silent)} ended, or cannot be reached; the output of its node says more: {NEXT_STEP}")
+    return hung(_who(silent))
+
+
+def hung(who: str) -> RankLost:
+    """Return that others have waited in vain."""
     return RankLost(
-        f"{_who(silent)} did not come to a collective operation within train.wait_limit: it hangs, or needs longer; {NEXT_STEP}, with a "
-        "higher limit if it only needs longer"
+        f"{who} did not come to a collective operation within train.wait_limit: it hangs, or needs longer; {NEXT_STEP}, with a higher limit if "
+        "it only needs longer"
     )
 
 

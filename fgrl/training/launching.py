@@ -184,7 +184,4 @@ def hung(folder: Path, world: int) -> RankLost:
     """Return that others have waited in vain for the ranks that left no word."""
     missing = [rank for rank in range(world) if rank not in words(folder)]
     which = f"rank {missing[0]}" if len(missing) == 1 else f"one of the ranks {', '.join(map(str, missing))}"
-    return RankLost(
-        f"{which} did not come to a collective operation within train.wait_limit: it hangs, or needs longer; {NEXT_STEP}, with a "
-        "higher limit if it only needs longer"
-    )
+    return agent_store.hung(which)

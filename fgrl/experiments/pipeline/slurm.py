@@ -64,7 +64,7 @@ def script(plan: Plan, machines: Machines, run: Sequence[str], command: Sequence
     lines = [f"--{name}={value}" for name, value in options.items() if value is not None]
     steps = [f"step {_ranks(stage)}{shlex.join([*run, '--only', name])}" for name, stage in stages]
     return SCRIPT.format(
-        command=shlex.join(command), options="\n".join(f"#SBATCH {line}" for line in [*lines, "--requeue", *slurm.options]),
+        command=shlex.join(command).replace("\n", " "), options="\n".join(f"#SBATCH {line}" for line in [*lines, "--requeue", *slurm.options]),
         bin=shlex.quote(str(Path(sys.executable).parent)), setup="".join(f"{line}\n" for line in slurm.before), signal=slurm.signal,
         wait=slurm.signal - SPARE, steps="\n".join([*steps, f"step {shlex.join(run)}"]),
     )  # fmt: skip
@@ -92,7 +92,7 @@ def _ranks(stage: Stage) -> str:
 
 
 def _gpus(stage: Stage) -> int:
-    """Return the devices of a node that a stage uses: its own processes', and those of servers."""
+    """Return the devices of a node that a stage uses: those of its processes, and those that are named for servers."""
     own = 0 if stage.accelerator() == "cpu" else stage.processes() // stage.nodes()
     places = [place for _path, part in walk(stage) if isinstance(part, Engine) and (place := part.elsewhere())]
-    return max([own, *(max(place.devices) + 1 if place.devices else own for place in places)])
+    return max(own, *(1 + device for place in places for device in place.devices or ()), 0)

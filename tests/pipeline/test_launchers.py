@@ -106,6 +106,13 @@ def test_another_number_of_processes_than_the_stage_wants_is_refused(tasks: int,
     assert f"started {tasks} processes, and stage reward_model computes with {devices}" in ran.stderr
 
 
+def test_other_nodes_than_the_stage_wants_are_refused(recipe: Path) -> None:
+    with mock.patch.dict(os.environ, srun(2, 0) | {"SLURM_STEP_NUM_NODES": "2", "SPY": str(recipe.parent)}):
+        ran = fgrl_here("run", recipe, *TWO, "--only", "reward_model", cwd=recipe.parent)
+    assert ran.returncode == 2
+    assert "started 2 processes on 2 nodes, and stage reward_model computes with 2 processes (" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("variables", "rank", "local"),
     [

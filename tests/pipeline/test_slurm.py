@@ -81,8 +81,7 @@ for ((node = 0; node < nodes; node++)); do
 done
 while wait -n; do ((++ended == nodes)) && exit; done
 code=$?
-kill "${tasks[@]}"
-wait
+kill -KILL "${tasks[@]}"
 exit $code
 """
 SCONTROL = """#!/bin/bash

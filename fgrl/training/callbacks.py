@@ -7,8 +7,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from fgrl.base import console
@@ -28,7 +29,7 @@ class BetweenRounds(Checkpoint):
     def __init__(self, run: Run, every: int, due: Callable[[], bool], evaluate: Callable[[], bool]) -> None:
         self.run, self.every, self.due, self.evaluate = run, every, due, evaluate
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         done = trainer.current_epoch + 1  # Lightning counts it after this hook
         interrupted = trainer.strategy.reduce_boolean_decision(self.run.interrupted, all=False)
         due = self.due()
@@ -37,6 +38,7 @@ class BetweenRounds(Checkpoint):
             save(trainer, self.run.dir)
         if due:
             console.phase("evaluating")
+        pl_module.interrupted = interrupted  # in all processes, whichever was asked
         if interrupted or (due and self.evaluate()):
             trainer.should_stop = True
         console.phase("")

@@ -55,6 +55,8 @@ class TrainingModule(LightningModule):
         self.tally = Tally()
         self._step_metrics: dict[str, float] = {}
         self._loss = 0.0
+        self.interrupted = False
+        """It was left unfinished, because one of the processes was asked to stop."""
         self._steps = 0  # since the last report
         self._done = 0  # in this round
 

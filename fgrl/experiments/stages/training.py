@@ -218,6 +218,8 @@ class TrainingStage(Stage):
         )
         module.fit(checkpoint_every=checkpoint_every)
         run.stop_if_interrupted()
+        if module.interrupted:
+            raise KeyboardInterrupt
         if run.rank == 0:
             if made is None or made.best is None:
                 self.save(run, module, run.out)

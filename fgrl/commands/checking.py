@@ -312,7 +312,7 @@ def _engine(place: Any) -> str:
     named = f" ({', '.join(map(str, place['named']))})" if place["named"] else ""
     text = f"{needs} on each of {quantity(place['devices'], 'device')}{named}"
     if place["shared"]:
-        text += f"; warning: the trainer uses device {', '.join(map(str, place['shared']))}, too: name others, or set its `memory` or `rest: true`"
+        text += f"; warning: the trainer uses device {', '.join(map(str, place['shared']))}, too: name others, or set its `memory`"
     return text
 
 

@@ -169,8 +169,6 @@ class Elsewhere:
     """What of them."""
     memory: float | None
     """Share of each device that a server takes for weights and cache; None: what they need."""
-    rests: bool
-    """True if it frees that memory while the trainer computes (`Drawer.rest`), on the devices of the trainer."""
 
 
 @kind("engine")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fgrl.base import stops
 from fgrl.registry import Component, kind
 
 
@@ -22,11 +23,19 @@ class Serving:
     environment: dict[str, str] = field(default_factory=dict)
 
 
+class ServerGone(Exception):
+    """No answer: the connection failed or was cut, or the time limit was reached."""
+
+
+class Refused(Exception):
+    """The server answers that it cannot."""
+
+
 class Parcel(ABC):
     """The weights of one version, ready to be brought to any server, also to one that is started later.
 
-    A server is a `fgrl.rollouts.serving.connection.Connection`; limits are seconds. A server that does not answer or
-    refuses is a `ServerGone` or `Refused` of that module.
+    A server is a `fgrl.rollouts.serving.connection.Connection`; limits are seconds. Calls raise `ServerGone` for a server that
+    does not answer, and `Refused`.
     """
 
     version: str
@@ -37,6 +46,19 @@ class Parcel(ABC):
     @abstractmethod
     def deliver(self, server: Any, limit: float) -> None:
         """Bring the weights to a server."""
+
+    def deliver_to_all(self, servers: Sequence[Any], limit: float) -> dict[int, str]:
+        """Bring the weights to servers, here to one after the other. Return what went wrong, by the place of the server: why it has
+        to be replaced, or "" where it is well and only has to be brought the weights again.
+        """
+        failed: dict[int, str] = {}
+        for place, server in enumerate(servers):
+            stops.point()
+            try:
+                self.deliver(server, limit)
+            except (ServerGone, Refused) as problem:
+                failed[place] = str(problem)
+        return failed
 
     @abstractmethod
     def arrived(self, server: Any, limit: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from test_online import by_ids, fitted, module_of, reward_of
 
 from fgrl.components.algorithms.grpo import GRPO
 from fgrl.rollouts.serving import environment
+from fgrl.rollouts.serving.broadcasts import BroadcastParcel
 from fgrl.rollouts.serving.connection import Connection
-from fgrl.rollouts.serving.parcels import BroadcastParcel
 from fgrl.training.alarms import Alarms
 
 
@@ -25,16 +26,17 @@ def test_stale_weights_ring_where_version_and_checksum_do_not_tell(
     found = environment.look()
     if found is None or not found.supported:
         pytest.skip(f"needs vllm: set {environment.VARIABLE}, or {environment.how_to_make()}")
-    deliver, sent = BroadcastParcel.deliver, []
+    deliver, sent = BroadcastParcel.deliver_to_all, []
 
-    def first_alone(self: BroadcastParcel, server: Connection, limit: float) -> None:
-        if sent and stale:
-            server.call("/update_weight_version", {"new_version": self.version}, limit=limit)
-        else:
-            deliver(self, server, limit)
+    def first_alone(self: BroadcastParcel, servers: Sequence[Connection], limit: float) -> dict[int, str]:
         sent.append(self.version)
+        if len(sent) == 1 or not stale:
+            return deliver(self, servers, limit)
+        for server in servers:
+            server.call("/update_weight_version", {"new_version": self.version}, limit=limit)
+        return {}
 
-    monkeypatch.setattr(BroadcastParcel, "deliver", first_alone)
+    monkeypatch.setattr(BroadcastParcel, "deliver_to_all", first_alone)
     said: list[str] = []
     with stage(
         tmp_path / "serving", transfer="gloo", python=found.python, start_timeout=1500.0, max_tokens=512, checksum_every=0

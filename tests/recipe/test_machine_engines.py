@@ -80,7 +80,7 @@ def test_a_stage_of_its_own(recipe: Path, tmp_path: Path) -> None:
 
 
 def test_no_key_changes(recipe: Path, tmp_path: Path) -> None:
-    file = machines(tmp_path, "engine: {devices: [4, 5], copies: 2, memory: 0.5, rest: true}\n")
+    file = machines(tmp_path, "engine: {devices: [4, 5], copies: 2, memory: 0.5}\n")
     before = load(recipe, [ENGINE])
     after = load(recipe, [ENGINE, *placed(file, before)])
     keys = [[stage.key for stage in plan(each, tmp_path / "runs").stages] for each in (before, after)]
@@ -156,7 +156,7 @@ def test_the_command_shows_it_and_warns_of_shared_devices(recipe: Path, tmp_path
     assert shown.exit_code == 0, shown.output
     (line,) = [line for line in shown.output.splitlines() if "policy: engine:" in line]
     assert re.search(r"engine: weights .*, KV cache .* for all responses at once on each of 2 devices \(1, 2\)$", line)
-    for way, warns in (("memory: 0.4", False), ("rest: true", False), ("copies: 2", True)):
+    for way, warns in (("memory: 0.4", False), ("copies: 2", True)):
         file.write_text(f"train: {{accelerator: gpu, devices: 2}}\nengine: {{devices: [1, 2], {way}}}\n")
         shown = CliRunner().invoke(app, arguments)
         assert ("warning: the trainer uses device 1, too" in shown.output) == warns, shown.output

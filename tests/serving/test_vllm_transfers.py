@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ from stub_engine import expected, requests, stage
 
 from fgrl import models
 from fgrl.base.errors import EngineFailed, Stopped, Unavailable, UsageError
+from fgrl.kinds import Refused, ServerGone
 from fgrl.kinds.specs import LoraSpec, ModelSpec
-from fgrl.rollouts.serving import parcels, weights
+from fgrl.rollouts.serving import broadcasts, parcels, weights
 
 FULL = ("files", "gloo")
 
@@ -86,19 +89,19 @@ def test_tensors_are_compared_over_all_workers() -> None:
     named = {"matrix": matrix, "vector": vector}
     by_rows = [{"matrix": part(matrix, [[0, 3]]), "vector": part(vector, [[0, 6]])},
                {"matrix": part(matrix, [[3, 6]]), "vector": part(vector, [[0, 6]])}]  # fmt: skip
-    assert weights.compare(named, by_rows) == []
+    assert weights.compare(named.items(), by_rows) == []
     by_columns = [{"matrix": part(matrix, [[0, 6]], [0, 2])}, {"matrix": part(matrix, [[0, 6]], [2, 4])}]
-    assert weights.compare({"matrix": matrix}, by_columns) == []
+    assert weights.compare({"matrix": matrix}.items(), by_columns) == []
     fused = [{"matrix": part(matrix, [[0, 1], [4, 5]])}, {"matrix": part(matrix, [[1, 4], [5, 6]])}]
-    assert weights.compare({"matrix": matrix}, fused) == []
-    assert weights.compare(named, by_rows[:1]) == ["matrix (the server has 12 of 24 numbers)"]
-    assert weights.compare(named, [{"matrix": None, "vector": part(vector, [[0, 6]])}]) == [
+    assert weights.compare({"matrix": matrix}.items(), fused) == []
+    assert weights.compare(named.items(), by_rows[:1]) == ["matrix (the server has 12 of 24 numbers)"]
+    assert weights.compare(named.items(), [{"matrix": None, "vector": part(vector, [[0, 6]])}]) == [
         "matrix (the server does not have it)"
     ]
     for place in range(24):  # each number counts
         other = matrix.clone()
         other.view(-1)[place] += 1
-        assert weights.compare({"matrix": other}, by_rows[:0] or [{"matrix": part(matrix, [[0, 6]])}]) == [
+        assert weights.compare({"matrix": other}.items(), by_rows[:0] or [{"matrix": part(matrix, [[0, 6]])}]) == [
             "matrix (another content)"
         ]
 
@@ -110,13 +113,13 @@ def test_other_users_and_machines_do_not_reach_a_server_or_a_transfer(
     tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here: list[str] = []
-    broadcast = parcels.BroadcastParcel._broadcast
+    broadcast = broadcasts.BroadcastParcel.broadcast
 
-    def watched(self: parcels.BroadcastParcel, group: object) -> None:
+    def watched(self: broadcasts.BroadcastParcel, group: object, counts: list[int]) -> Iterator[str]:
         here.extend(listening())
-        broadcast(self, group)
+        return broadcast(self, group, counts)
 
-    monkeypatch.setattr(parcels.BroadcastParcel, "_broadcast", watched)
+    monkeypatch.setattr(broadcasts.BroadcastParcel, "broadcast", watched)
     before = listening()
     model = policy(tiny_model_dir, "full")
     with stage(tmp_path, transfer="gloo") as running, running.engine.open(model) as drawer:
@@ -134,8 +137,9 @@ def test_other_users_and_machines_do_not_reach_a_server_or_a_transfer(
 
 @pytest.mark.parametrize(("backend", "device"), [("gloo", "cpu"), ("nccl", "meta")])
 def test_weights_that_are_kept_on_the_cpu_are_sent_from_the_device_of_the_backend(
-    backend: str, device: str, tiny_model_dir: Path
+    backend: str, device: str, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(broadcasts, "fingerprint", lambda _flat: "")
     sent: list[str] = []
 
     class Group:
@@ -146,9 +150,10 @@ def test_weights_that_are_kept_on_the_cpu_are_sent_from_the_device_of_the_backen
         def wait(self) -> None: ...
 
     kept = parcels.of_model(policy(tiny_model_dir, "full"), "fgrl-x-3", "float32", keep=True)
-    assert {tensor.device.type for _name, tensor in kept()} == {"cpu"}
-    parcels.BroadcastParcel("fgrl-x-3", kept, backend, torch.device(device))._broadcast(Group())
-    assert set(sent) == {device}
+    assert {tensor.device.type for _name, tensor in kept.tensors()} == {"cpu"}
+    parcel = broadcasts.BroadcastParcel("fgrl-x-3", kept, backend, torch.device(device), broadcasts.Broadcasts())
+    assert len(list(parcel.broadcast(Group(), [1, len(kept.shapes) - 1]))) == 2
+    assert sent == [device, device]
 
 
 @pytest.mark.parametrize(
@@ -342,12 +347,98 @@ def test_an_adapter_on_an_adapter_is_refused_by_adapter_and_merged_by_the_others
         assert type(drawer.transfer).__name__ == "Gloo"
 
 
-@pytest.mark.parametrize("transfer", ["nccl", "ipc"])
-def test_what_needs_a_gpu_says_so(tiny_model_dir: Path, tmp_path: Path, transfer: str) -> None:
+def test_what_needs_a_gpu_says_so(tiny_model_dir: Path, tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("needs a machine without a GPU")
     with (
-        stage(tmp_path, transfer=transfer) as running,
+        stage(tmp_path, transfer="nccl") as running,
         pytest.raises(Unavailable, match="copies between GPUs, and none is visible"),
     ):
         running.engine.open(policy(tiny_model_dir, "full"))
+
+
+def test_the_group_lasts_and_all_servers_get_one_broadcast(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    broadcast = broadcasts.BroadcastParcel.broadcast
+
+    def counted(self: broadcasts.BroadcastParcel, group: object, counts: list[int]) -> Iterator[str]:
+        sent.append(id(group))
+        return broadcast(self, group, counts)
+
+    monkeypatch.setattr(broadcasts.BroadcastParcel, "broadcast", counted)
+    monkeypatch.setattr(broadcasts, "BUCKET", 1000)
+    model = policy(tiny_model_dir, "full")
+    with (
+        stage(tmp_path, transfer="gloo", checksum_every=1, copies=2) as running,
+        running.engine.open(model) as drawer,
+    ):
+        for version in range(3):
+            change(model, version)
+            drawer.take(model, version)
+        assert len(sent) == 3, "once for both servers"
+        assert len(set(sent)) == 1, "through one group"
+        running.order(update_weights=["die"])  # of the first server
+        change(model, 3)
+        drawer.take(model, 3)
+        assert sorted(slot.generation for slot in running.slots()) == [0, 1], "the other one is not replaced"
+        assert all(drawer._parcel.differing(slot.connection, 10) == [] for slot in running.slots())
+
+
+def test_bytes_that_change_on_the_way_end_the_run_at_once(tiny_model_dir: Path, tmp_path: Path) -> None:
+    model = policy(tiny_model_dir, "full")
+    with stage(tmp_path, transfer="gloo", checksum_every=0) as running, running.engine.open(model) as drawer:
+        drawer.take(model, 0)
+        running.order(update_weights=["spoil on the way"])
+        with pytest.raises(Stopped, match="has received other bytes than fgrl-"):
+            drawer.take(model, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_fingerprint_is_a_sum_of_bits_by_place_and_sees_every_change(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcasts, "PART", 16)
+    flat = torch.randn(50, generator=torch.Generator().manual_seed(1)).to(dtype)
+    bits = flat.view(torch.int32 if dtype == torch.float32 else torch.int16).tolist()
+    wanted = sum(number * (2 * place + 1) for place, number in enumerate(bits)) % 2**64
+    assert broadcasts.fingerprint(flat) == f"{wanted:016x}"
+    for place in range(len(flat)):
+        other = flat.clone()
+        other[place] = -other[place]
+        assert broadcasts.fingerprint(other) != f"{wanted:016x}"
+    assert broadcasts.fingerprint(flat.flip(0)) != f"{wanted:016x}"
+
+
+def test_buckets_hold_all_tensors_in_their_order() -> None:
+    assert broadcasts.bucketed([3, 4, 10, 1, 1, 1], 5) == [2, 1, 3]
+    assert broadcasts.bucketed([3, 4, 10], 1) == [1, 1, 1]
+    assert broadcasts.bucketed([3, 4, 10], 100) == [3]
+    assert broadcasts.bucketed([], 5) == []
+
+
+def test_who_broke_off_is_told_from_who_waited() -> None:
+    def gone() -> None:
+        raise ServerGone("no answer")
+
+    def refusing() -> None:
+        raise Refused("status 500")
+
+    def broken() -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    ok = [lambda: None] * 3
+    assert broadcasts.beside(ok[0], ok, 5) == {}
+    assert broadcasts.beside(broken, [ok[0], gone, refusing], 5) == {0: "", 1: "no answer", 2: ""}
+    assert broadcasts.beside(broken, [ok[0], refusing, ok[0]], 5) == {0: "", 1: "status 500", 2: ""}
+    every = broadcasts.beside(broken, ok, 5)
+    assert set(every.values()) == {"the transfer broke off: Connection closed by peer"}
+    with pytest.raises(ZeroDivisionError):
+        broadcasts.beside(lambda: 1 / 0, ok, 5)
+    ended = threading.Event()
+    try:
+        late = broadcasts.beside(ok[0], [ok[0], ended.wait], -broadcasts.GRACE)
+    finally:
+        ended.set()
+    assert late == {0: "", 1: "no end within -5 s"}

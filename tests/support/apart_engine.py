@@ -62,8 +62,6 @@ class Apart(Engine):
     """How weights go there."""
     memory: Annotated[float | None, Unkeyed] = None
     """Share of a device."""
-    rest: Annotated[bool, Unkeyed] = False
-    """Frees memory while the trainer computes."""
 
     def open(self, model: Any) -> Drawer:
         return ApartDrawer(self, model)
@@ -77,9 +75,7 @@ class Apart(Engine):
     def elsewhere(self) -> Elsewhere:
         devices = None if self.devices is None else tuple(self.devices)
         sends: Literal["adapter", "weights"] = "adapter" if self.transfer == "adapter" else "weights"
-        return Elsewhere(
-            self.copies, self.tensor_parallel, devices, self.dtype, self.transfer, sends, self.memory, self.rest
-        )  # fmt: skip
+        return Elsewhere(self.copies, self.tensor_parallel, devices, self.dtype, self.transfer, sends, self.memory)
 
 
 class ApartDrawer(Drawer):

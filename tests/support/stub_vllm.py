@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import random
 import threading
@@ -134,6 +135,8 @@ class Weights:
         self.tensors: dict[str, Any] = {}
         self.adapters: dict[str, str] = {}
         self.group: Any = None
+        self.joined = 0
+        self.sums: list[str] = []
 
     def digests(self, names: list[str]) -> dict[str, Any]:
         if not self.tensors:
@@ -174,20 +177,29 @@ class Weights:
 
         limit = timedelta(seconds=info["seconds"])
         self.store = distributed.TCPStore(info["address"], info["port"], info["size"], False, limit)
-        self.group = distributed.ProcessGroupGloo(
-            distributed.PrefixStore("weights", self.store), 1, info["size"], limit
-        )
+        own = distributed.ProcessGroupGloo._Options()
+        own._devices, own._timeout = [distributed.ProcessGroupGloo.create_device(hostname="127.0.0.1")], limit
+        store = distributed.PrefixStore("weights", self.store)
+        self.group = distributed.ProcessGroupGloo(store, info["first"], info["size"], own)
+        self.joined += 1
 
-    def receive(self, info: dict[str, Any], *, spoil: bool) -> None:
+    def receive(self, info: dict[str, Any], *, spoil: str) -> None:
         import torch
 
-        for name, dtype, shape in zip(info["names"], info["dtypes"], info["shapes"], strict=True):
-            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-            self.group.broadcast(tensor, 0).wait()
-            if spoil:
-                tensor.view(-1)[0] += 1
-                spoil = False
-            self.tensors[name] = tensor.numpy()
+        self.sums = []
+        tensors = iter(zip(info["names"], info["shapes"], strict=True))
+        for count in info["counts"]:
+            bucket = [next(tensors) for _ in range(count)]
+            sizes = [math.prod(shape) for _, shape in bucket]
+            flat = torch.empty(sum(sizes), dtype=getattr(torch, info["dtype"]))
+            self.group.broadcast(flat, 0).wait()
+            flat[0] += spoil == "spoil on the way"
+            numbers = flat.numpy().view(f"i{flat.element_size()}").tolist()
+            self.sums.append(f"{sum(number * (2 * at + 1) for at, number in enumerate(numbers)) % 2**64:016x}")
+            flat[0] += spoil == "spoil"
+            spoil = ""
+            for (name, shape), part in zip(bucket, flat.split(sizes), strict=True):
+                self.tensors[name] = part.view(shape).numpy()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -353,16 +365,15 @@ class Stub(ThreadingMixIn, UnixStreamServer):
         return {}
 
     def on_update_weights(self, body: dict[str, Any], fault: str) -> Any:
-        self.weights.receive(body["update_info"], spoil=fault == "spoil")
+        self.weights.receive(body["update_info"], spoil=fault)
         return {}
+
+    def on_fgrl_received(self, _body: Any, _fault: str) -> Any:
+        return {"results": [self.weights.sums]}
 
     def on_finish_weight_update(self, body: dict[str, Any], fault: str) -> Any:
         if fault != "skip":
             self.weights.version = body["weight_version"]
-        return {}
-
-    def on_shutdown_weight_transfer_engine(self, _body: Any, _fault: str) -> Any:
-        self.weights.group = None
         return {}
 
     def on_reset_prefix_cache(self, _body: Any, fault: str) -> Any:

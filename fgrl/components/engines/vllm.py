@@ -65,7 +65,7 @@ class VLLM(CorrectedEngine):
     """GPUs of each server, over which it divides the model."""
     devices: Annotated[list[int] | None, Unkeyed] = None
     """GPUs for the servers, `tensor_parallel` for each copy, in order, of those that are visible. null: the next ones behind those that
-    the stage trains on. Where too few are left, the last ones are shared if `memory` or `rest` is set, and else the run is refused.
+    the stage trains on. Where too few are left, the last ones are shared if `memory` is set, and else the run is refused.
     """
     memory: Annotated[float | None, Unkeyed] = Field(None, gt=0, le=1)
     """Share of each GPU's memory that a server may use, weights included. null: vLLM's default, 0.9; trainer and server on one GPU
@@ -77,8 +77,6 @@ class VLLM(CorrectedEngine):
     """Tokens of a prompt with its response, at most. null: as many as the model reads and fit into the memory."""
     concurrency: Annotated[int, Unkeyed] = Field(256, ge=1, le=65_536)
     """Responses that a server draws at the same time, at most; it takes fewer where its memory is full."""
-    rest: Annotated[bool, Unkeyed] = False
-    """Servers free the memory of their GPU while the model is trained, which it shares with them. It has not been run yet."""
     start_timeout: Annotated[float, Unkeyed] = Field(900.0, gt=0, le=86_400)
     """Seconds until a server has to be ready."""
     draw_timeout: Annotated[float, Unkeyed] = Field(1800.0, gt=0, le=604_800)
@@ -119,7 +117,7 @@ class VLLM(CorrectedEngine):
         if self.devices:
             raise Unavailable(f"devices names GPU {max(self.devices)}, and {visible} are visible here, numbered from 0")
         shared = trained + wanted > visible
-        if wanted > visible or (shared and self.memory is None and not self.rest):
+        if wanted > visible or (shared and self.memory is None):
             raise Unavailable(
                 f"the servers need {quantity(wanted, 'GPU')} beside {quantity(trained, 'GPU')} for the training, {trained + wanted} in "
                 f"all; visible here: {visible}. Lower train.devices or copies, or set `memory`, the share of a GPU that a server may "
@@ -136,7 +134,7 @@ class VLLM(CorrectedEngine):
         return Elsewhere(
             copies=len(self.servers) if self.servers else self.copies, devices_each=self.tensor_parallel,
             devices=None if self.devices is None else tuple(self.devices), dtype=self.dtype, transfer=transfer,
-            sends="adapter" if transfer.startswith("adapter") else "weights", memory=self.memory, rests=self.rest,
+            sends="adapter" if transfer.startswith("adapter") else "weights", memory=self.memory,
         )  # fmt: skip
 
     def at_once(self, batch_size: int) -> int:
@@ -148,11 +146,12 @@ class VLLM(CorrectedEngine):
         place = self._run.dir.resolve() / "serving"
         pool = self._run.shared("vllm", lambda: servers.Pool(place, self._run.rank))
         transfer = self.transfer or build(Transfer, _usual(model))
+        transfer.setup(self._run)
         serving = transfer.serving(model, self.dtype, place / "models" / _name(model))
         key = self._key(serving)
         limits = drawer.Limits(
             draw=self.draw_timeout, transfer=self.transfer_timeout, concurrency=self.concurrency,
-            checksum_every=self.checksum_every, keep=self.ahead > 0, rest=self.rest,
+            checksum_every=self.checksum_every, keep=self.ahead > 0,
         )  # fmt: skip
         return drawer.Served(
             model, lambda: pool.take(key, lambda place: self._make(place, serving)), transfer, self.dtype, limits,
@@ -201,8 +200,6 @@ class VLLM(CorrectedEngine):
             own += ["--kv-cache-memory-bytes", str(round(self.cache_gib * 2**30))]
         if self.memory is not None:
             own += ["--gpu-memory-utilization", str(self.memory)]
-        if self.rest:
-            own += ["--enable-sleep-mode"]
         gpus, size = self._gpus(), self.tensor_parallel
         groups = tuple(tuple(gpus[i : i + size]) for i in range(0, len(gpus), size))
         return servers.Launch(

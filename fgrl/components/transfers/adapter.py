@@ -106,7 +106,8 @@ class AdapterParcel(Parcel):
         below: list[str] = []
         # bytes of 4-bit weights are each library's own; of shards this process has not all
         if not self._model.spec.quantize and not self._model.sharded:
-            below = weights.differing(server, weights.sent(self._model, self._dtype, merge=False), limit)
+            names = [name for name, _ in weights.shapes(self._model)]
+            below = weights.differing(server, names, weights.sent(self._model, self._dtype, merge=False), limit)
         return below + weights.differing_adapter(server, self.name, self._matrices, limit)
 
     def discard(self, servers: Iterable[Any], limit: float) -> None:

@@ -25,5 +25,6 @@ class Files(Transfer):
         return parcels.without_weights(model, folder / "architecture")
 
     def pack(self, model: Any, version: str, dtype: str, folder: Path, *, keep: bool) -> Parcel:
-        tensors = parcels.of_model(model, version, dtype, keep=False)
-        return parcels.FileParcel(version, folder / "weights" / version, tensors())
+        return parcels.FileParcel(
+            version, folder / "weights" / version, parcels.of_model(model, version, dtype, keep=False)
+        )

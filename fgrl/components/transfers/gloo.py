@@ -10,8 +10,9 @@ from fgrl.kinds import Parcel, Serving, Transfer
 from fgrl.registry import register
 
 if TYPE_CHECKING:
-    from fgrl.rollouts.serving import parcels
+    from fgrl.rollouts.serving import broadcasts, parcels
 else:
+    broadcasts = lazy.load("fgrl.rollouts.serving.broadcasts")
     parcels = lazy.load("fgrl.rollouts.serving.parcels")
 
 
@@ -27,4 +28,6 @@ class Gloo(Transfer):
         )
 
     def pack(self, model: Any, version: str, dtype: str, folder: Path, *, keep: bool) -> Parcel:
-        return parcels.BroadcastParcel(version, parcels.of_model(model, version, dtype, keep=keep), "gloo", "cpu")
+        sent = parcels.of_model(model, version, dtype, keep=keep)
+        group = self._run.shared("broadcasts", broadcasts.Broadcasts)
+        return broadcasts.BroadcastParcel(version, sent, "gloo", "cpu", group)

@@ -10,8 +10,9 @@ from fgrl.kinds import Parcel, Serving, Transfer
 from fgrl.registry import register
 
 if TYPE_CHECKING:
-    from fgrl.rollouts.serving import parcels, weights
+    from fgrl.rollouts.serving import broadcasts, parcels, weights
 else:
+    broadcasts = lazy.load("fgrl.rollouts.serving.broadcasts")
     parcels = lazy.load("fgrl.rollouts.serving.parcels")
     weights = lazy.load("fgrl.rollouts.serving.weights")
 
@@ -29,5 +30,6 @@ class Nccl(Transfer):
         )
 
     def pack(self, model: Any, version: str, dtype: str, folder: Path, *, keep: bool) -> Parcel:
-        tensors = parcels.of_model(model, version, dtype, keep=keep)
-        return parcels.BroadcastParcel(version, tensors, "nccl", model.device)
+        sent = parcels.of_model(model, version, dtype, keep=keep)
+        group = self._run.shared("broadcasts", broadcasts.Broadcasts)
+        return broadcasts.BroadcastParcel(version, sent, "nccl", model.device, group)

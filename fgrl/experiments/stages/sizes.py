@@ -61,7 +61,7 @@ def of_engine(
     estimated: dict[str, Any] = {
         "devices": place.copies * place.devices_each,
         "named": list(place.devices or ()),
-        "shared": [] if place.rests or place.memory is not None else shared,
+        "shared": [] if place.memory is not None else shared,
     }
     try:
         actor = loaded(Role("actor", model, "lm", trained=True), peek)

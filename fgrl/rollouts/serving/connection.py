@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from fgrl.base import lazy
 from fgrl.base.errors import Unavailable
+from fgrl.kinds import Refused, ServerGone
 
 if TYPE_CHECKING:
     import httpx2
@@ -23,14 +24,6 @@ UNIX = "unix:"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CONNECT = 10.0
 """Longest wait for a connection, in seconds."""
-
-
-class ServerGone(Exception):
-    """No answer: the connection failed or was cut, or the time limit was reached."""
-
-
-class Refused(Exception):
-    """The server answers that it cannot."""
 
 
 class Connection:

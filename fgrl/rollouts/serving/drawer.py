@@ -47,8 +47,6 @@ class Limits:
     """After how many transfers every tensor is compared; 0: never."""
     keep: bool
     """A version is drawn from while the model changes already."""
-    rest: bool
-    """Servers free their memory while nobody draws."""
 
 
 class Served(Drawer):
@@ -88,7 +86,6 @@ class Served(Drawer):
     def _ready(self, servers: Servers) -> str:
         if not servers.started:
             servers.start()
-        self.wake()
         return self._id
 
     def _replace_parcel(self, version: int, servers: Servers) -> None:
@@ -115,21 +112,21 @@ class Served(Drawer):
 
     def _bring(self, servers: Servers) -> None:
         """Bring the weights to the servers that do not have them, and replace those that end meanwhile."""
-        failures = 0
+        rounds = 0
         with servers.changing():
             while missing := [slot for slot in servers.slots() if slot.version != self._label]:
-                for slot in missing:
-                    stops.point()
-                    try:
-                        self._bring_to(slot)
-                    except (ServerGone, Refused) as problem:
-                        failures += 1
-                        if failures > RENEWALS:
-                            raise EngineFailed(
-                                f"the weights do not reach server {slot.number}: {problem}\n{servers.last_words(slot)}"
-                            ) from None
-                        servers.renew(slot, str(problem))
-                    else:
+                stops.point()
+                failed = self._bring_to(missing)
+                rounds += bool(failed)
+                for place, slot in enumerate(missing):
+                    why = failed.get(place)
+                    if why and rounds > RENEWALS:
+                        raise EngineFailed(
+                            f"the weights do not reach server {slot.number}: {why}\n{servers.last_words(slot)}"
+                        )
+                    if why:
+                        servers.renew(slot, why)
+                    elif why is None:
                         servers.note(slot, self._label)
 
     @property
@@ -137,18 +134,28 @@ class Served(Drawer):
         assert self._parcel is not None
         return self._parcel.version
 
-    def _bring_to(self, slot: Slot) -> None:
-        """Bring the weights to one server, and see that it has them."""
+    def _bring_to(self, slots: Sequence[Slot]) -> dict[int, str]:
+        """Bring the weights to servers, and see that they have them. Return what went wrong, as `Parcel.deliver_to_all` does."""
         assert self._parcel is not None
-        limit, server = self.limits.transfer, slot.connection
-        self._parcel.deliver(server, limit)
-        self._check_version(slot)
-        every = self.limits.checksum_every
-        if every and (self._sent - 1) % every == 0 and (wrong := self._parcel.differing(server, limit)):
-            raise Stopped(
-                f"server {slot.number} has other weights than version {self.version} that was sent to it: {len(wrong)} tensors differ, "
-                f"the first of them {wrong[0]}"
-            )
+        limit, every = self.limits.transfer, self.limits.checksum_every
+        failed = self._parcel.deliver_to_all([slot.connection for slot in slots], limit)
+        for place, slot in enumerate(slots):
+            if place in failed:
+                continue
+            try:
+                self._check_version(slot)
+                wrong = (
+                    self._parcel.differing(slot.connection, limit) if every and (self._sent - 1) % every == 0 else []
+                )
+            except (ServerGone, Refused) as problem:
+                failed[place] = str(problem)
+                continue
+            if wrong:
+                raise Stopped(
+                    f"server {slot.number} has other weights than version {self.version} that was sent to it: {len(wrong)} tensors differ, "
+                    f"the first of them {wrong[0]}"
+                )
+        return failed
 
     def _check_version(self, slot: Slot) -> None:
         assert self._parcel is not None
@@ -298,24 +305,6 @@ class Served(Drawer):
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    def rest(self) -> None:
-        self._tell("/sleep?level=1")
-
-    def wake(self) -> None:
-        self._tell("/wake_up")
-
-    def _tell(self, path: str) -> None:
-        """Tell servers to free memory or to take it again; one that does not answer is replaced."""
-        servers = self._servers
-        if not self.limits.rest or servers is None or servers.rank or not servers.started:
-            return
-        with servers.reserved():
-            for slot in servers.slots():
-                try:
-                    slot.connection.call(path, limit=self.limits.transfer)
-                except (ServerGone, Refused) as problem:
-                    servers.renew(slot, str(problem))
-
     def _lent(self) -> Servers:
         if self._servers is None:
             self._servers = self._servers_of()
@@ -323,8 +312,6 @@ class Served(Drawer):
 
     def close(self) -> None:
         self._closed = True  # for a thread that draws
-        if self._servers is not None:
-            self.rest()
         servers, self._servers = self._servers, None
         if servers is None:
             return

@@ -97,10 +97,14 @@ def digest(tensor: Tensor) -> str:
     return hashlib.sha256(flat.numpy().data).hexdigest()
 
 
-def differing(server: Connection, tensors: Iterable[Named], limit: float) -> list[str]:
+def shapes(model: Any) -> list[tuple[str, list[int]]]:
+    """Return name and shape of what `sent` yields."""
+    return [(name, list(weight.shape)) for name, weight in _state(model).items()]
+
+
+def differing(server: Connection, names: Sequence[str], tensors: Iterable[Named], limit: float) -> list[str]:
     """Return the names of those weights that the workers of a server do not have, with what is wrong."""
-    named = dict(tensors)
-    return compare(named, server.rpc("fgrl_digests", json.dumps(list(named)), limit=limit))
+    return compare(tensors, server.rpc("fgrl_digests", json.dumps(names), limit=limit))
 
 
 def differing_adapter(server: Connection, name: str, tensors: Iterable[Named], limit: float) -> list[str]:
@@ -108,13 +112,13 @@ def differing_adapter(server: Connection, name: str, tensors: Iterable[Named], l
     named = dict(tensors)
     workers = server.rpc("fgrl_adapter", name, limit=limit)
     others = sorted(set().union(*workers) - named.keys())
-    return [*compare(named, workers), *(f"{other} (it was not sent)" for other in others)]
+    return [*compare(named.items(), workers), *(f"{other} (it was not sent)" for other in others)]
 
 
-def compare(named: Mapping[str, Tensor], workers: Sequence[Mapping[str, Any]]) -> list[str]:
+def compare(tensors: Iterable[Named], workers: Sequence[Mapping[str, Any]]) -> list[str]:
     """Compare tensors with what each worker says of its part of them. Together the parts are the whole."""
     wrong = []
-    for name, tensor in named.items():
+    for name, tensor in tensors:
         parts = [worker.get(name) for worker in workers]
         if not all(isinstance(part, Mapping) for part in parts):
             wrong.append(f"{name} (the server does not have it)")

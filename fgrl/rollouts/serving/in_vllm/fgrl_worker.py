@@ -10,9 +10,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +43,21 @@ Rows = list[tuple[int, int]]
 # -- receiving -------------------------------------------------------------------------------------------------------------
 
 
+PART = 2**22
+"""Numbers whose fingerprint is computed at once."""
+RECEIVED: list[str] = []
+"""Fingerprints of the buckets of the last transfer."""
+
+
 @dataclass
 class Group(WeightTransferInitInfo):
-    """The process group of one transfer: the trainer has rank 0."""
+    """The process group of the trainer, which has rank 0, and all workers of all servers."""
 
     address: str = ""
     port: int = 0
     size: int = 2
+    first: int = 1
+    """Rank of the first worker of this server."""
     seconds: float = 60.0
 
 
@@ -55,12 +66,14 @@ class Tensors(WeightTransferUpdateInfo):
     """What is sent, in its order."""
 
     names: list[str] = field(default_factory=list)
-    dtypes: list[str] = field(default_factory=list)
     shapes: list[list[int]] = field(default_factory=list)
+    dtype: str = ""
+    counts: list[int] = field(default_factory=list)
+    """Tensors of each bucket."""
 
 
 class Broadcast(WeightTransferEngine[Group, Tensors]):
-    """Weights that the trainer broadcasts, one tensor after the other."""
+    """Weights that the trainer broadcasts, several tensors at a time."""
 
     init_info_cls = Group
     update_info_cls = Tensors
@@ -69,11 +82,13 @@ class Broadcast(WeightTransferEngine[Group, Tensors]):
     def init_transfer_engine(self, info: Group) -> None:
         from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
 
-        limit, rank = timedelta(seconds=info.seconds), 1 + torch.distributed.get_rank()
+        limit, rank = timedelta(seconds=info.seconds), info.first + torch.distributed.get_rank()
         self.store: Any = TCPStore(info.address, info.port, info.size, is_master=False, timeout=limit)
         store = PrefixStore("weights", self.store)
         if self.backend == "gloo":
-            self.group: Any = ProcessGroupGloo(store, rank, info.size, limit)
+            own = ProcessGroupGloo._Options()
+            own._devices, own._timeout = [ProcessGroupGloo.create_device(hostname=_towards(info.address))], limit
+            self.group: Any = ProcessGroupGloo(store, rank, info.size, own)
         else:
             from torch.distributed import ProcessGroupNCCL
 
@@ -89,11 +104,18 @@ class Broadcast(WeightTransferEngine[Group, Tensors]):
     def receive_weights(self, info: Tensors) -> None:
         device = "cpu" if self.backend == "gloo" else self.device
 
+        RECEIVED.clear()
+
         def received() -> Iterator[tuple[str, torch.Tensor]]:
-            for name, dtype, shape in zip(info.names, info.dtypes, info.shapes, strict=True):
-                tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
-                self.group.broadcast(tensor, 0).wait()
-                yield name, tensor
+            tensors = iter(zip(info.names, info.shapes, strict=True))
+            for count in info.counts:
+                bucket = list(islice(tensors, count))
+                sizes = [prod(shape) for _, shape in bucket]
+                flat = torch.empty(sum(sizes), dtype=getattr(torch, info.dtype), device=device)
+                self.group.broadcast(flat, 0).wait()
+                RECEIVED.append(fingerprint(flat))
+                for (name, shape), part in zip(bucket, flat.split(sizes), strict=True):
+                    yield name, part.view(shape)
 
         self.model.load_weights(received())
 
@@ -111,6 +133,24 @@ class NcclBroadcast(Broadcast):
     """The same between GPUs."""
 
     backend = "nccl"
+
+
+def _towards(address: str) -> str:
+    """Return the address of this machine at which that one reaches it."""
+    kind, *_, there = socket.getaddrinfo(address, 80, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(kind, socket.SOCK_DGRAM) as way:
+        way.connect(there)  # sends nothing: it chooses the way there
+        return str(way.getsockname()[0])
+
+
+def fingerprint(flat: torch.Tensor) -> str:
+    """Return a sum over the bits of all numbers, each multiplied by its place, modulo 2^64, as the trainer computes it."""
+    bits = flat.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[flat.element_size()])
+    total = torch.zeros((), dtype=torch.int64, device=flat.device)
+    for start in range(0, len(bits), PART):
+        part = bits[start : start + PART].to(torch.int64)
+        total += (part * (2 * torch.arange(start, start + len(part), device=flat.device) + 1)).sum()
+    return f"{int(total) % 2**64:016x}"
 
 
 WeightTransferEngineFactory.register_engine("fgrl_gloo", Broadcast)
@@ -289,6 +329,10 @@ class Extension:
                 whole[f"{part}.lora_A"] = _entry(down, [(0, down.shape[0])])
                 whole[f"{part}.lora_B"] = _entry(up, [(0, up.shape[0])])
         return whole
+
+    def fgrl_received(self) -> list[str]:
+        """Of the buckets that the last transfer brought: their fingerprints."""
+        return RECEIVED
 
     def fgrl_load(self, folder: str) -> dict[str, Any]:
         """Load the safetensors files of a folder. Return the version that stands in them."""

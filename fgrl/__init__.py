@@ -54,7 +54,7 @@ _NAMES = {
         "Checked Client CorrectedEngine Correction CreditsTokens DrawRequest Drawer Drawing Early Elsewhere Encoded Engine Environment Episode Expected "
         "GIVEN_NEEDS GRADED_NEEDS Inspectable Judge MadeModel Meaning Metric Normalizer Numbers OfflineAlgorithm "
         "OnlineAlgorithm PairBuilder Parcel Peek Planning Purpose REFERENCE_OUTPUTS ROLLOUT_NEEDS Reader "
-        "Relevance Reward RewardWrapper Rewriter Run Scope Segmenter Serving Stage Stepped Ticker ToDraw TrainsModels Transfer "
+        "Relevance Reward RewardWrapper Rewriter Run Scope Segmenter ServerGone ServerRefused Serving Stage Stepped Ticker ToDraw TrainsModels Transfer "
         "UNDRAWN Verifier auxiliaries check_needs check_scorer default_engine meaning_in note_step scorers "
         "stated"
     ),

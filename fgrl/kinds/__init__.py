@@ -54,7 +54,7 @@ from fgrl.kinds.engine import (
     default_engine,
 )
 from fgrl.kinds.environment import Environment, Episode, Stepped
-from fgrl.kinds.transfer import Parcel, Refused, ServerGone, Serving, Transfer
+from fgrl.kinds.transfer import Parcel, ServerRefused, ServerGone, Serving, Transfer
 from fgrl.kinds.stage import Accelerator, Inspectable, MadeModel, Stage
 from fgrl.types import Numbers
 from fgrl.types.meanings import Better, Meaning, Purpose, meaning_in

@@ -27,7 +27,7 @@ class ServerGone(Exception):
     """No answer: the connection failed or was cut, or the time limit was reached."""
 
 
-class Refused(Exception):
+class ServerRefused(Exception):
     """The server answers that it cannot."""
 
 
@@ -35,7 +35,7 @@ class Parcel(ABC):
     """The weights of one version, ready to be brought to any server, also to one that is started later.
 
     A server is a `fgrl.rollouts.serving.connection.Connection`; limits are seconds. Calls raise `ServerGone` for a server that
-    does not answer, and `Refused`.
+    does not answer, and `ServerRefused`.
     """
 
     version: str
@@ -56,7 +56,7 @@ class Parcel(ABC):
             stops.point()
             try:
                 self.deliver(server, limit)
-            except (ServerGone, Refused) as problem:
+            except (ServerGone, ServerRefused) as problem:
                 failed[place] = str(problem)
         return failed
 

@@ -16,7 +16,7 @@ from stub_engine import expected, requests, stage
 
 from fgrl import models
 from fgrl.base.errors import EngineFailed, Stopped, Unavailable, UsageError
-from fgrl.kinds import Refused, ServerGone
+from fgrl.kinds import ServerGone, ServerRefused
 from fgrl.kinds.specs import LoraSpec, ModelSpec
 from fgrl.rollouts.serving import broadcasts, parcels, weights
 
@@ -423,7 +423,7 @@ def test_who_broke_off_is_told_from_who_waited() -> None:
         raise ServerGone("no answer")
 
     def refusing() -> None:
-        raise Refused("status 500")
+        raise ServerRefused("status 500")
 
     def broken() -> None:
         raise RuntimeError("Connection closed by peer")

@@ -17,7 +17,7 @@ from torch import Tensor, distributed
 
 from fgrl.base import stops
 from fgrl.base.errors import Stopped
-from fgrl.kinds import Refused, ServerGone
+from fgrl.kinds import ServerGone, ServerRefused
 from fgrl.rollouts.serving.connection import Connection, is_local
 from fgrl.rollouts.serving.parcels import FullParcel, Weights, forget_prefixes
 
@@ -51,7 +51,7 @@ class Broadcasts:
         for place, server in enumerate(servers):
             try:
                 workers.append(server.get("/get_world_size", limit=limit)["world_size"])
-            except (ServerGone, Refused) as problem:
+            except (ServerGone, ServerRefused) as problem:
                 return {each: str(problem) if each == place else "" for each in range(len(servers))}
         size, wait = 1 + sum(workers), timedelta(seconds=limit)
         listening = socket.create_server((reachable(servers), 0))  # the store would listen on all interfaces
@@ -135,7 +135,7 @@ class BroadcastParcel(FullParcel):
         for place, server in enumerate(servers):
             try:
                 self._finish(server, sums, limit)
-            except (ServerGone, Refused) as problem:
+            except (ServerGone, ServerRefused) as problem:
                 failed[place] = str(problem)
         return failed
 
@@ -210,7 +210,7 @@ def beside(ours: Callable[[], Any], theirs: Sequence[Callable[[], Any]], limit: 
         settled(lambda: len(problems) > 1, GRACE)
     broken = problems.pop(last, None)
     for problem in [broken, *problems.values()]:
-        if problem is not None and not isinstance(problem, RuntimeError | ServerGone | Refused):
+        if problem is not None and not isinstance(problem, RuntimeError | ServerGone | ServerRefused):
             raise problem
     guilty: dict[int, Any] = {
         place: each for place, each in problems.items() if isinstance(each, ServerGone)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from fgrl.base import lazy
 from fgrl.base.errors import Unavailable
-from fgrl.kinds import Refused, ServerGone
+from fgrl.kinds import ServerGone, ServerRefused
 
 if TYPE_CHECKING:
     import httpx2
@@ -41,7 +41,7 @@ class Connection:
     def call(self, path: str, body: Any = None, *, limit: float, method: str = "POST") -> Any:
         """Return what the server answers: JSON, or text where it is none. limit: seconds.
 
-        Raises `ServerGone` and `Refused`.
+        Raises `ServerGone` and `ServerRefused`.
         """
         try:
             with self._client(limit) as client:
@@ -60,7 +60,7 @@ class Connection:
         answer = self.call("/collective_rpc", body, limit=limit)
         results = answer.get("results") if isinstance(answer, dict) else None
         if not isinstance(results, list) or not results:
-            raise Refused(f"/collective_rpc {method}: no results: {str(answer)[:200]}")
+            raise ServerRefused(f"/collective_rpc {method}: no results: {str(answer)[:200]}")
         return results
 
     def _client(self, limit: float) -> httpx2.Client:
@@ -119,7 +119,7 @@ def check_address(address: str) -> None:
     bare.headers = {}
     try:
         bare.get("/weight_info", limit=CONNECT)
-    except Refused:
+    except ServerRefused:
         return
     except ServerGone as error:
         raise Unavailable(f"the server {address} does not answer: {error}") from None
@@ -141,7 +141,7 @@ def _in_words(path: str, error: Exception, limit: float) -> str:
 
 def _read(path: str, status: int, text: str) -> Any:
     if status != 200:
-        raise Refused(f"{path}: status {status}: {text[:500]}")
+        raise ServerRefused(f"{path}: status {status}: {text[:500]}")
     return _json(path, text) if text[:1] in ("{", "[") else text
 
 
@@ -149,4 +149,4 @@ def _json(path: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise Refused(f"{path}: what it answers is not JSON: {text[:200]}") from None
+        raise ServerRefused(f"{path}: what it answers is not JSON: {text[:200]}") from None

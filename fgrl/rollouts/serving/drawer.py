@@ -19,7 +19,7 @@ from fgrl.feedback.llm import background, together
 from fgrl.kinds import Drawer, Drawing, DrawRequest, Parcel, Transfer
 from fgrl.rollouts.serving import completions, connection
 from fgrl.rollouts.serving.completions import BadAnswer
-from fgrl.rollouts.serving.connection import Refused, ServerGone
+from fgrl.rollouts.serving.connection import ServerGone, ServerRefused
 from fgrl.rollouts.serving.drawing import FromServers
 from fgrl.rollouts.serving.early import complete
 from fgrl.rollouts.serving.servers import Servers, Slot
@@ -107,7 +107,7 @@ class Served(Drawer):
         for slot in slots:
             if slot.version == parcel.version:
                 servers.note(slot, "")  # whoever has the same weights later brings them again
-        with contextlib.suppress(ServerGone, Refused):  # a server that is gone keeps nothing
+        with contextlib.suppress(ServerGone, ServerRefused):  # a server that is gone keeps nothing
             parcel.discard([slot.connection for slot in slots], self.limits.transfer)
 
     def _bring(self, servers: Servers) -> None:
@@ -147,7 +147,7 @@ class Served(Drawer):
                 wrong = (
                     self._parcel.differing(slot.connection, limit) if every and (self._sent - 1) % every == 0 else []
                 )
-            except (ServerGone, Refused) as problem:
+            except (ServerGone, ServerRefused) as problem:
                 failed[place] = str(problem)
                 continue
             if wrong:
@@ -181,7 +181,7 @@ class Served(Drawer):
             try:
                 while (part := self._attend(_next(given))) is not None:
                     yield from part
-            except (ServerGone, Refused, BadAnswer) as problem:
+            except (ServerGone, ServerRefused, BadAnswer) as problem:
                 raise EngineFailed(f"server {slot.number} did not end its answer: {problem}") from None
             finally:
                 self._attend(given.aclose())
@@ -213,7 +213,7 @@ class Served(Drawer):
         assert self._parcel is not None
         try:
             found = self._parcel.arrived(slot.connection, self.limits.transfer)
-        except (ServerGone, Refused) as problem:
+        except (ServerGone, ServerRefused) as problem:
             return str(problem)
         return "" if found == self._label else f"it reports the weights {found or 'of no version'} after drawing"
 

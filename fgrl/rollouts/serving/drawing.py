@@ -14,7 +14,7 @@ from fgrl.base.errors import EngineFailed
 from fgrl.feedback.llm import background
 from fgrl.kinds import Drawing, DrawRequest
 from fgrl.rollouts.serving.completions import BadAnswer
-from fgrl.rollouts.serving.connection import Refused, ServerGone
+from fgrl.rollouts.serving.connection import ServerGone, ServerRefused
 from fgrl.rollouts.serving.early import complete
 from fgrl.types import DrawnResponse
 
@@ -131,7 +131,7 @@ class FromServers(Drawing):
         try:
             async with asyncio.timeout(limit):
                 response = await self.drawer.ask(client, request, ended, first=self._tries[number] == 1)
-        except (BadAnswer, Refused) as problem:
+        except (BadAnswer, ServerRefused) as problem:
             work.queue.append(number)
             if self._tries[number] >= TRIES:
                 work.problem = EngineFailed(

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from fgrl.base import ranks
 from fgrl.base.files import atomically
-from fgrl.kinds import Parcel, Refused, Serving
+from fgrl.kinds import Parcel, ServerRefused, Serving
 from fgrl.rollouts.serving import weights
 from fgrl.rollouts.serving.connection import Connection
 from fgrl.rollouts.serving.weights import Named
@@ -93,7 +93,7 @@ def forget_prefixes(server: Connection, limit: float) -> None:
     """Make a server forget what it has computed of prompts, with weights that it had before."""
     answer = server.call("/reset_prefix_cache", limit=limit)
     if not (isinstance(answer, dict) and answer.get("success")):
-        raise Refused(f"/reset_prefix_cache: {answer}: somebody else draws from the server")
+        raise ServerRefused(f"/reset_prefix_cache: {answer}: somebody else draws from the server")
 
 
 # -- files -----------------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class FileParcel(FullParcel):
     def deliver(self, server: Connection, limit: float) -> None:
         found = {worker.get("version", "") for worker in server.rpc("fgrl_load", str(self.folder), limit=limit)}
         if len(found) != 1:
-            raise Refused(f"the workers have read different versions: {sorted(found)}")
+            raise ServerRefused(f"the workers have read different versions: {sorted(found)}")
         server.call("/update_weight_version", {"new_version": found.pop()}, limit=limit)
         forget_prefixes(server, limit)
 

@@ -28,7 +28,7 @@ from fgrl.base import ranks, stops
 from fgrl.base.errors import EngineFailed
 from fgrl.base.files import write_json
 from fgrl.rollouts.serving import guard
-from fgrl.rollouts.serving.connection import UNIX, Connection, Refused, ServerGone, check_address
+from fgrl.rollouts.serving.connection import UNIX, Connection, ServerGone, ServerRefused, check_address
 
 STATE = "servers.json"
 POLL = 0.2
@@ -191,7 +191,7 @@ class Servers:
             return False
         try:
             slot.connection.get("/health", limit=HEALTH)
-        except (ServerGone, Refused):
+        except (ServerGone, ServerRefused):
             return False
         return True
 

@@ -188,11 +188,15 @@ def _made(stage: Any, peek: Peek) -> dict[str, float]:
 # -- parts of the work -----------------------------------------------------------------------------------------------------
 
 
-def passing(what: str, role: Role, texts: Texts, peek: Peek, devices: int = 1, times: float = 1) -> Work:
-    """Return passes without gradients over all texts, `times` times: two operations for each parameter that a token is multiplied by."""
+def passing(
+    what: str, role: Role, texts: Texts, peek: Peek, devices: int = 1, times: float = 1, train: TrainSettings | None = None
+) -> Work:
+    """Return passes without gradients over all texts, `times` times: two operations for each parameter that a token is multiplied by.
+    train: of a model in shards, which are gathered in the type in which it is trained.
+    """
     model = loaded(role, peek)
     operations = 2 * _multiplied(model, role, texts) * times
-    return Work(what, devices, _in_float32(model, None), passed=operations)
+    return Work(what, devices, _in_float32(model, train), passed=operations)
 
 
 def readings(components: Iterable[Settings], role: Role, texts: Texts) -> float:

@@ -323,11 +323,12 @@ class RLStage(TrainingStage):
         yield from counting.answering(
             self.reward, drawn.rows, given.prompt + given.response, peek, devices=train.world, times=times
         )
+        shards = train if train.strategy == "fsdp" else None
         reference = [memory.Role("reference", self.model)] if self.reads_reference() and self.model.lora else []
         for role in [*roles, *reference]:
             if not counting.is_asked(self.reward, role.spec):
                 often = times * counting.readings([self.reward], role, drawn)
-                yield counting.passing(f"pass of {role.name}", role, drawn, peek, train.world, often)
+                yield counting.passing(f"pass of {role.name}", role, drawn, peek, train.world, often, shards)
             if role.trained:
                 again = times * self.algorithm.epochs
                 yield counting.training(role, drawn, peek, train, times // train.checkpoint_every, again)

@@ -85,9 +85,10 @@ def _group(backend: str, store: Any, size: int, address: str, wait: timedelta) -
         options = distributed.ProcessGroupNCCL.Options()
         options._timeout = wait
         return distributed.ProcessGroupNCCL(store, 0, size, options)
-    own = distributed.ProcessGroupGloo._Options()
-    own._devices, own._timeout = [distributed.ProcessGroupGloo.create_device(hostname=address)], wait
-    return distributed.ProcessGroupGloo(store, 0, size, own)
+    gloo: Any = distributed.ProcessGroupGloo
+    own = gloo._Options()
+    own._devices, own._timeout = [gloo.create_device(hostname=address)], wait
+    return gloo(store, 0, size, own)
 
 
 def reachable(servers: Sequence[Connection]) -> str:

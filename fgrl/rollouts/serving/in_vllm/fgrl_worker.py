@@ -86,9 +86,10 @@ class Broadcast(WeightTransferEngine[Group, Tensors]):
         self.store: Any = TCPStore(info.address, info.port, info.size, is_master=False, timeout=limit)
         store = PrefixStore("weights", self.store)
         if self.backend == "gloo":
-            own = ProcessGroupGloo._Options()
-            own._devices, own._timeout = [ProcessGroupGloo.create_device(hostname=_towards(info.address))], limit
-            self.group: Any = ProcessGroupGloo(store, rank, info.size, own)
+            gloo: Any = ProcessGroupGloo
+            own = gloo._Options()
+            own._devices, own._timeout = [gloo.create_device(hostname=_towards(info.address))], limit
+            self.group: Any = gloo(store, rank, info.size, own)
         else:
             from torch.distributed import ProcessGroupNCCL
 
@@ -114,7 +115,7 @@ class Broadcast(WeightTransferEngine[Group, Tensors]):
                 flat = torch.empty(sum(sizes), dtype=getattr(torch, info.dtype), device=device)
                 self.group.broadcast(flat, 0).wait()
                 RECEIVED.append(fingerprint(flat))
-                for (name, shape), part in zip(bucket, flat.split(sizes), strict=True):
+                for (name, shape), part in zip(bucket, torch.split(flat, sizes), strict=True):
                     yield name, part.view(shape)
 
         self.model.load_weights(received())

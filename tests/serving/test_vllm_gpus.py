@@ -28,7 +28,7 @@ def engine(beside: int, **options: Any) -> VLLM:
         (8, 4, {"copies": 2, "tensor_parallel": 2}, [4, 5, 6, 7]),
         (4, 0, {"copies": 2}, [0, 1]),
         (1, 1, {"memory": 0.4}, [0]),
-        (8, 8, {"copies": 2, "rest": True}, [6, 7]),
+        (8, 8, {"copies": 2, "memory": 0.5}, [6, 7]),
         (8, 4, {"devices": [7]}, [7]),
         (0, 4, {"copies": 2}, []),
         (0, 4, {"devices": [7]}, [7]),

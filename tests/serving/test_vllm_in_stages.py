@@ -164,7 +164,7 @@ def test_what_counts_for_the_key_is_what_changes_results() -> None:
     elsewhere = build(
         Engine,
         {"name": "vllm", "dtype": "float32", "copies": 2, "tensor_parallel": 2, "devices": [0, 1, 2, 3], "transfer": "files",
-         "python": "/somewhere", "memory": 0.5, "rest": True, "checksum_every": 1, "options": ["--swap-space", "8"]},
+         "python": "/somewhere", "memory": 0.5, "checksum_every": 1, "options": ["--swap-space", "8"]},
     )  # fmt: skip
     assert identity(plain) == identity(elsewhere)
     for changed in ({"dtype": "bfloat16"}, {"correct": "mask"}, {"bound": 3.0}, {"ahead": 1}):

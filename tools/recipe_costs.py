@@ -22,6 +22,7 @@ MACHINES = ("one_h100", "eight_h100", "sixteen_h100")
 OTHERS = (
     ("span_chains", "four_h100"),
     ("segment_ppo_llama3::vllm", "four_and_four"),
+    ("segment_ppo_llama3::shards", "four_and_four"),
     ("rtt_qwen3::vllm", "four_and_four"),
 )
 """Recipes on machines that they were made for, or that servers share with the training."""

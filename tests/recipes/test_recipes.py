@@ -157,8 +157,8 @@ WITHOUT_PAPER = {
 }  # fmt: skip
 """Small recipes that show a feature, and no paper's row. That they and their rows load is checked with the inherited rows."""
 
-OTHER_ENGINES = ("paged", "vllm", "vllm_uncorrected", "vllm_ahead")
-"""Rows that differ in the engine alone (tests/recipe/test_machine_engines.py), and are of no paper."""
+OTHER_MACHINES = ("paged", "vllm", "vllm_uncorrected", "vllm_ahead", "shards")
+"""Rows that differ in the engine or the strategy alone (tests/recipe/test_machine_engines.py), and are of no paper."""
 
 JUDGED = ("alpaca_eval", "arena_hard", "mt_bench")
 """Stages that ask GPT-4o; the small recipes have none."""
@@ -224,7 +224,7 @@ def test_every_row_of_the_paper_has_a_small_sibling_and_no_row_is_written_that_n
         for name, path in FILES.items()
         if name not in WITHOUT_PAPER
         for row in yaml.safe_load(path.read_text(encoding="utf-8")).get("rows", {})
-        if row not in OTHER_ENGINES
+        if row not in OTHER_MACHINES
     }
     assert written <= set(FOUND)
 

@@ -189,7 +189,13 @@ def _made(stage: Any, peek: Peek) -> dict[str, float]:
 
 
 def passing(
-    what: str, role: Role, texts: Texts, peek: Peek, devices: int = 1, times: float = 1, train: TrainSettings | None = None
+    what: str,
+    role: Role,
+    texts: Texts,
+    peek: Peek,
+    devices: int = 1,
+    times: float = 1,
+    train: TrainSettings | None = None,
 ) -> Work:
     """Return passes without gradients over all texts, `times` times: two operations for each parameter that a token is multiplied by.
     train: of a model in shards, which are gathered in the type in which it is trained.

@@ -18,6 +18,14 @@ the reward is partly that of a frozen model. Compared with strategy `auto` and o
 With --tokens, rows are read without padding, and a micro-batch has at most so many tokens, whatever --pieces says. With --precision
 bf16-mixed, the training that is compared with has it too, and no bound counts.
 
+    python benchmarks/strategies.py --kill [--algorithms grpo ...] [--models plain lora ...]
+
+Instead: trainings in shards (fsdp) are killed in their second round, in which they go on from the checkpoint of the first, on the same
+number of processes and on another:
+
+    bytes           trained tensors with another SHA-256 than a training on as many processes that was not killed (same number)
+    weights         d(weights after both rounds) / |weights|, against strategy `auto`, which was not killed
+
 Prints a Markdown table with the largest of each. Exit code 1 when a difference is above its bound.
 """
 
@@ -25,9 +33,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
+import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -41,6 +50,8 @@ OFFLINE, ONLINE = ("bradley_terry", "dpo", "sft"), ("ppo", "grpo", "rtt_grpo")
 MODELS = ("plain", "lora", "tied", "checkpointing")
 PIECES = (1, 2, 3, 4)
 """Micro-batches of an optimizer step, on each device; 8 units in 3 pieces are 3 + 3 + 2."""
+KILLS = ((1, 1), (2, 2), (4, 4), (2, 1), (1, 2), (2, 4))
+"""Processes that begin a training, and that continue it after a kill."""
 BOUNDS = {"loss": 1e-5, "gradient": 1e-5, "norm": 1e-4, "logged": 1e-3, "step": 1e-3, "clipped step": 1e-3, "sent": 0}
 
 
@@ -53,14 +64,15 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, help="micro_batch_tokens of all trainings but the one compared with")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["plain"])
     parser.add_argument("--precision", choices=["32-true", "bf16-mixed"], default="32-true")
+    parser.add_argument("--kill", action="store_true", help="kill trainings in shards, and continue them")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker:
-        work(json.loads(options.worker))
-        return 0
+    quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
+    os.environ.update(quiet)
     with tempfile.TemporaryDirectory(prefix="strategies-") as made:
         folder = Path(made)
+        if options.kill:
+            return killed(options, folder)
         more = [{"model": model, "precision": options.precision} for model in options.models]
         alone = [
             case | each for each in more for name in options.algorithms for case in cases(name, "auto", 1, [1], None)
@@ -103,46 +115,103 @@ def cases(algorithm: str, strategy: str, processes: int, pieces: Any, tokens: in
             }  # fmt: skip
 
 
+def killed(options: argparse.Namespace, folder: Path) -> int:
+    """Kill trainings in shards, continue them, and print how far they end from others."""
+    chosen = [
+        next(cases(name, "fsdp", 1, [2], options.tokens)) | {"model": model, "precision": options.precision, "rounds": 2}
+        for name in options.algorithms for model in options.models
+    ]  # fmt: skip
+    launch([case | {"strategy": "auto", "pieces": 1} for case in chosen], 1, folder)
+    for processes in sorted({each for kill in KILLS for each in kill}):
+        launch([case | {"processes": processes} for case in chosen], processes, folder)
+    rows = []
+    for begun, processes in KILLS:
+        for case in chosen:
+            kill = {"processes": processes, "begun": begun, "continued": processes}
+            launch([case | kill | {"processes": begun, "killed": True}], begun, folder, dies=True)
+            launch([case | kill], processes, folder)
+            rows.append((case, begun, processes, ends(case, case | kill, folder)))
+    if options.json:
+        told = [{name: case[name] for name in ROW} | {"begun": a, "processes": b} | worst for case, a, b, worst in rows]
+        print(json.dumps(told))
+    else:
+        print(
+            "| algorithm | model | begun on | continued on | bytes | weights |\n| :-- | :-- | --: | --: | --: | --: |"
+        )
+        for case, begun, processes, worst in rows:
+            same = worst["bytes"] if begun == processes else ""
+            print(
+                f"| `{case['algorithm']}` | {case['model']} | {begun} | {processes} | {same} | {worst['weights']:.0e} |"
+            )
+    wrong = [
+        worst
+        for _, begun, processes, worst in rows
+        if worst["weights"] > 1e-6 or (begun == processes and worst["bytes"])
+    ]
+    return 1 if wrong else 0
+
+
+def ends(case: dict[str, Any], other: dict[str, Any], folder: Path) -> dict[str, float]:
+    """Compare what a training that was killed ends with."""
+    import torch
+
+    def after(which: dict[str, Any]) -> dict[str, Any]:
+        return torch.load(folder / f"{name_of(which)}.pt")["after"]
+
+    one, mine, whole = (
+        after(each)
+        for each in (case | {"strategy": "auto", "pieces": 1}, other, case | {"processes": other["processes"]})
+    )
+    size = far(one, {name: torch.zeros_like(value) for name, value in one.items()})
+    return {"bytes": sum(not torch.equal(mine[name], whole[name]) for name in whole), "weights": far(one, mine) / size}
+
+
 def name_of(case: dict[str, Any]) -> str:
-    return "-".join(str(value) for value in case.values())
+    return "-".join(str(value) for name, value in case.items() if name != "killed")
 
 
-def launch(tried: list[dict[str, Any]], processes: int, folder: Path) -> None:
-    """Train the cases one after the other in `processes` new processes, which write into `folder`."""
+def launch(tried: list[dict[str, Any]], processes: int, folder: Path, *, dies: bool = False) -> None:
+    """Train the cases one after the other in `processes` new processes, which write into `folder`. dies: they kill themselves."""
+    import fgrl.training.strategies
+    import fgrl.training.training_module  # noqa: F401
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
-    ranks = []
-    for rank in range(processes):
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0", "LOCAL_RANK": str(rank)}
-        place |= {"RANK": str(rank), "WORLD_SIZE": str(processes)}
-        command = [sys.executable, __file__, "--worker", json.dumps({"cases": tried, "folder": str(folder)})]
-        output = (folder / f"output-{rank}.txt").open("w+")
-        ranks.append((subprocess.Popen(command, env=os.environ | quiet | place, stdout=output, stderr=output), output))
-    for process, output in ranks:
-        if process.wait() != 0:
-            for other, _ in ranks:
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0", "WORLD_SIZE": str(processes)}
+    forks = multiprocessing.get_context("fork")  # what is imported here is not imported again in each
+    ranks = [
+        forks.Process(target=work, args=(tried, folder, place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}))
+        for rank in range(processes)
+    ]
+    for rank in ranks:
+        rank.start()
+    for number, rank in enumerate(ranks):
+        rank.join()
+        if rank.exitcode != (-signal.SIGKILL if dies else 0):
+            for other in ranks:
                 other.kill()
-            output.seek(0)
-            raise SystemExit(f"{output.read()[-6000:]}\na training failed")
+            raise SystemExit(f"{(folder / f'output-{number}.txt').read_text()[-6000:]}\na training failed")
 
 
 # -- in the processes that train ---------------------------------------------------------------------------------------
 
 
-def work(given: dict[str, Any]) -> None:
+def work(tried: list[dict[str, Any]], folder: Path, place: dict[str, str]) -> None:
     import warnings
 
+    os.environ.update(place)
+    output = os.open(folder / f"output-{place['RANK']}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(output, stream)
     warnings.simplefilter("ignore")
-    folder = Path(given["folder"])
     if int(os.environ["WORLD_SIZE"]) > 1:
         import torch
 
         from fgrl.training import launching
 
         launching.join(torch.device("cpu"), init_method="env://")
-    for case in given["cases"]:
+    for case in tried:
         train(case, folder)
 
 
@@ -150,6 +219,7 @@ def train(case: dict[str, Any], folder: Path) -> None:
     """Two optimizer steps; rank 0 writes what is compared."""
     import torch
 
+    from fgrl.base import ranks
     from fgrl.experiments.pipeline.log import read_log
     from fgrl.experiments.pipeline.run import Run
     from fgrl.training import weights
@@ -166,9 +236,17 @@ def train(case: dict[str, Any], folder: Path) -> None:
                 self.gradient = {name: whole_gradient(value) for name, value in trained.items()}
                 (self.first_loss,) = self._over_processes([self._loss], "sum")
 
+        def training_step(self, batch: Any, index: int) -> Any:
+            if case.get("killed") and self.round == 1:
+                self.trainer.strategy.finish()
+                ranks.meet()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().training_step(batch, index)
+
     torch.set_num_threads(1)
     rank = int(os.environ["LOCAL_RANK"])
-    place = folder / name_of(case)
+    # a training that is killed and the one that continues it share a folder
+    place = folder / name_of(case | ({"processes": "any"} if "begun" in case else {}))
     (place / "out").mkdir(parents=True, exist_ok=True)
     # Lightning removes the number of processes from the environment after each training
     run = Run("training", place, cache=folder / "cache", rank=rank, accelerator="cpu")
@@ -237,7 +315,7 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
         "lr": 1e-2, "batch_size": 10 if online else 8, "warmup": 0.0, "precision": case["precision"],
         "micro_batch_size": -(-(10 if online else 8) // (case["pieces"] * case["processes"])),
         "strategy": case["strategy"], "devices": case["processes"], "accelerator": "cpu", "clip_norm": None,
-        "micro_batch_tokens": case["tokens"],
+        "micro_batch_tokens": case["tokens"], "checkpoint_minutes": 0,
     }  # fmt: skip
     if case["clipped"]:
         settings |= {"clip_norm": 0.05, "eps": 1.0}
@@ -247,7 +325,8 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
         net = load(algorithm.head)
         units = [[row(2 * i + k, i) for k in range(1 if case["algorithm"] == "sft" else 2)] for i in range(11)]
         algorithm.prepare([one for unit in units for one in unit], run, net)
-        return OfflineRounds(net, algorithm, units, OfflineSettings(**settings), run)
+        steps = 1 if case.get("rounds") else 50
+        return OfflineRounds(net, algorithm, units, OfflineSettings(checkpoint_every=steps, **settings), run)
     kind = {"ppo": PPO, "grpo": GRPO, "rtt_grpo": RTTGRPO}[case["algorithm"]]
     # with an entropy bonus, because standardised advantages cancel: without it the first loss would be 0
     algorithm = kind(epochs=2, kl_coef=0.05, entropy_coef=0.1)
@@ -257,7 +336,7 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
     actor = load("lm")
     return OnlineRounds(
         models.ActorCritic(actor, critic), algorithm, reward(frozen),
-        [Sample(id=str(i), prompt=f"Question {i}") for i in range(5)], OnlineSettings(iterations=1, **settings), run,
+        [Sample(id=str(i), prompt=f"Question {i}") for i in range(5)], OnlineSettings(iterations=case.get("rounds", 1), **settings), run,
         drawer=drawer(), sampling=Sampling(max_new_tokens=8), rollout_batch_size=10, per_prompt=2,
         reference=None if case["model"] == "lora" else models.load(ModelSpec(base=str(model))), alarms=Alarms(**dict.fromkeys(Alarms.model_fields)),
     )  # fmt: skip

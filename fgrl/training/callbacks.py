@@ -5,7 +5,10 @@ sight.
 from __future__ import annotations
 
 import contextlib
+import time
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +18,42 @@ from lightning.pytorch.callbacks import Checkpoint
 from fgrl.base import console
 from fgrl.base.files import remove
 from fgrl.kinds import Run
-from fgrl.training.checkpoints import seal
+from fgrl.training.checkpoints import install, seal
+from fgrl.training.shards import Shards
+from fgrl.training.trainer import TrainSettings
 
 
 class BetweenRounds(Checkpoint):
-    """Writes `last.ckpt` after every `every` rounds, after the last one and before an evaluation; then evaluates. Stops
-    after a round that was interrupted, and where `evaluate` returns that it is enough.
+    """Writes `last.ckpt` after every `every` rounds (where `settings` say so, only when enough time has passed), after the last
+    one and before an evaluation; then evaluates. Stops after a round that was interrupted, and where `evaluate` returns that it
+    is enough.
 
     It is a `Checkpoint`, because Lightning calls those after the module's own `on_train_epoch_end`: the round is
     already counted and logged, so that a process killed right after the checkpoint has lost nothing.
     """
 
-    def __init__(self, run: Run, every: int, due: Callable[[], bool], evaluate: Callable[[], bool]) -> None:
+    def __init__(
+        self, run: Run, settings: TrainSettings, every: int, due: Callable[[], bool], evaluate: Callable[[], bool]
+    ) -> None:
         self.run, self.every, self.due, self.evaluate = run, every, due, evaluate
+        self.seconds, self._since = 60 * settings.minutes_between_checkpoints, time.monotonic()
+        # of shards two are kept, while a third one is written
+        kept = 3 if settings.strategy == "fsdp" else 1
+        self._saved = deque([0] * kept, maxlen=kept)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         done = trainer.current_epoch + 1  # Lightning counts it after this hook
-        interrupted = trainer.strategy.reduce_boolean_decision(self.run.interrupted, all=False)
-        due = self.due()
-        if interrupted or due or done % self.every == 0 or done == trainer.max_epochs:
+        any_process = partial(trainer.strategy.reduce_boolean_decision, all=False)
+        interrupted, due = any_process(self.run.interrupted), self.due()
+        now = interrupted or due or done == trainer.max_epochs
+        if now or (done % self.every == 0 and any_process(time.monotonic() - self._since >= self.seconds)):
             console.phase("saving")
             save(trainer, self.run.dir)
+            self._since = time.monotonic()
+            self._saved.append(done)
+            pl_module.rounds.resumable = self._saved[0]
+        if now:
+            finish(trainer)
         if due:
             console.phase("evaluating")
         pl_module.interrupted = interrupted  # in all processes, whichever was asked
@@ -44,26 +62,30 @@ class BetweenRounds(Checkpoint):
         console.phase("")
 
 
+def finish(trainer: Trainer) -> None:
+    """Wait for a checkpoint that is written while the training goes on."""
+    if isinstance(trainer.strategy, Shards):
+        trainer.strategy.finish()
+
+
 def save(trainer: Trainer, folder: Path) -> None:
     """`last.ckpt` in `folder`, finished by rename; every process calls this. A failure leaves the last one as it
-    was.
+    was. Shards get their name later.
     """
-    path, partial, replaced = (folder / f"{name}.ckpt" for name in ("last", "writing", "replaced"))
+    finish(trainer)
+    writing = folder / "writing.ckpt"
+    whole = trainer.is_global_zero and not isinstance(trainer.strategy, Shards)
     if trainer.is_global_zero:
-        remove(partial)  # of a process that was killed while writing
+        remove(writing)  # of a process that was killed while writing
     trainer.strategy.barrier("before the checkpoint")
     try:
-        trainer.save_checkpoint(partial)
-        if trainer.is_global_zero:
-            seal(partial)
+        trainer.save_checkpoint(writing)
+        if whole:
+            seal(writing)
     except BaseException:
         with contextlib.suppress(OSError):
-            remove(partial)
+            remove(writing)
         raise
-    if trainer.is_global_zero:
-        if path.is_dir():  # DeepSpeed writes a folder, which cannot be replaced in one move
-            remove(replaced)
-            path.rename(replaced)
-        partial.rename(path)
-        remove(replaced)
+    if whole:
+        install(writing)
     trainer.strategy.barrier("checkpoint")

@@ -1,27 +1,33 @@
 """Checkpoints on disk: where a training goes on, and whether a file is still what was written.
 
 `torch.save` writes zip archives whose directory has a CRC-32 of every entry; `seal` adds the sha256 of that directory
-as the archive's comment. So a checkpoint is checked without a second file, and writing it costs nothing more.
+as the archive's comment. So a checkpoint is checked without a second file, and writing it costs nothing more. A checkpoint in
+shards is a folder with the size and the sha256 of each of its files (`seal_folder`).
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import pickle
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from fgrl.base import lazy
-from fgrl.base.files import remove
+from fgrl.base import lazy, ranks
+from fgrl.base.files import remove, sha256_of_file, write_json
 from fgrl.kinds import Run
 
+together = lazy.load("fgrl.feedback.llm.together")
 torch = lazy.load("torch")
 
 NAMES = ("last.ckpt", "replaced.ckpt")
 """The newest first."""
+MANIFEST = "manifest.json"
+"""Size and sha256 of each file of a checkpoint in shards."""
 UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
 """How reading a damaged archive fails, depending on where the damage is."""
 
@@ -32,14 +38,41 @@ def last(folder: Path) -> Path | None:
 
 
 def remove_damaged(run: Run, *, folder: bool = False) -> None:
-    """Remove, with a message, a checkpoint that is cut off, has changed since it was written, or holds something else.
+    """Remove, with a message, a checkpoint that is cut off, has changed since it was written, or holds something else. Every
+    process calls this, and reads some of the files.
 
-    folder: of this strategy a checkpoint is a folder (DeepSpeed's), not a file.
+    folder: of this strategy a checkpoint is a folder, not a file.
     """
     for path in (run.dir / name for name in NAMES):
-        if problem := damage(path) or foreign(path, folder=folder):
-            run.say(f"{path.name} is damaged ({problem}): it is removed, and the training does not continue from it")
+        problem = damage(path, ranks.place(), ranks.connected()) or foreign(path, folder=folder)
+        problem = next(filter(None, together.everybody([problem])), "")
+        if problem and run.rank == 0:
             remove(path)
+            older = last(run.dir)
+            then = "starts from its beginning" if older is None else f"continues from {older.name}, the one before"
+            run.say(f"{path.name} is damaged ({problem}): it is removed, and the training {then}")
+    ranks.meet()
+
+
+def install(partial: Path, *, keep: bool = False) -> None:
+    """Give a checkpoint that was just written its name. keep: keep the one before, under another."""
+    path, replaced = (partial.parent / name for name in NAMES)
+    if path.is_dir():  # which cannot be replaced in one move
+        remove(replaced)
+        path.rename(replaced)
+    partial.rename(path)
+    if not keep:
+        remove(replaced)
+
+
+def size_and_sum(file: Path) -> tuple[int, str]:
+    """Return the size and the sha256 of a file."""
+    return file.stat().st_size, sha256_of_file(file)
+
+
+def seal_folder(folder: Path, sums: Mapping[str, tuple[int, str]]) -> None:
+    """Write down what all files of a checkpoint in shards are: with this it is complete."""
+    write_json(folder / MANIFEST, sums)
 
 
 def seal(checkpoint: Path) -> None:
@@ -54,11 +87,13 @@ def seal(checkpoint: Path) -> None:
             stream.write(len(checksum).to_bytes(2, "little") + checksum)
 
 
-def damage(checkpoint: Path) -> str:
+def damage(checkpoint: Path, first: int = 0, step: int = 1) -> str:
     """Return what is wrong with a checkpoint; empty: nothing, or there is none. One that was never sealed has only the
-    CRC-32.
+    CRC-32. Of its files every `step`-th is read, beginning with number `first`.
     """
-    for file in _archives(checkpoint):
+    if (checkpoint / MANIFEST).exists():
+        return _damaged_shard(checkpoint, slice(first, None, step))
+    for file in list(_archives(checkpoint))[first::step]:
         try:
             with zipfile.ZipFile(file) as archive:
                 broken, start, seal = archive.testzip(), archive.start_dir, archive.comment
@@ -77,6 +112,18 @@ def damage(checkpoint: Path) -> str:
     return ""
 
 
+def _damaged_shard(folder: Path, part: slice) -> str:
+    names = {file.name for file in folder.iterdir()} - {MANIFEST}
+    try:
+        sums: Mapping[str, Sequence[Any]] = json.loads((folder / MANIFEST).read_bytes())
+        if names != sums.keys():
+            return f"{min(names ^ sums.keys())} is {'not' if names < sums.keys() else 'too much'} there"
+        wrong = (name for name in sorted(names)[part] if [*size_and_sum(folder / name)] != sums[name])
+    except (ValueError, AttributeError) as error:
+        return f"{MANIFEST} cannot be read: {error}"
+    return next((f"the checksum of {name} differs" for name in wrong), "")
+
+
 def foreign(checkpoint: Path, *, folder: bool) -> str:
     """Why something whole is no checkpoint of a training; empty: it is one, or there is none."""
     if not checkpoint.exists():
@@ -84,7 +131,8 @@ def foreign(checkpoint: Path, *, folder: bool) -> str:
     if checkpoint.is_dir() != folder:
         return f"a {'file' if folder else 'folder'}, and this training writes a {'folder' if folder else 'file'}"
     if folder:
-        return "" if any(_archives(checkpoint)) else "a folder without checkpoints"
+        whole = (checkpoint / MANIFEST).exists() or any(_archives(checkpoint))
+        return "" if whole else "a folder without checkpoints"
     try:
         content = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
     except (pickle.UnpicklingError, *UNREADABLE) as error:
@@ -98,6 +146,6 @@ def foreign(checkpoint: Path, *, folder: bool) -> str:
 def _archives(checkpoint: Path) -> Iterator[Path]:
     """Yield the file itself; of a folder, as DeepSpeed writes it, the files of all processes."""
     if checkpoint.is_dir():
-        yield from checkpoint.rglob("*.pt")
+        yield from sorted(checkpoint.rglob("*.pt"))
     elif checkpoint.exists():
         yield checkpoint

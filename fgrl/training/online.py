@@ -108,7 +108,7 @@ class OnlineRounds(Rounds):
         with process.forward_context(), torch.no_grad(), nullcontext() if lent_policy is None else lent_policy.lend():
             # 1. to 4. responses, and their rewards; 5. advantages
             drawer = together.in_all(lambda: self.draws.of(number))  # when nothing is drawn ahead any more
-            self.draws.forget(before=number // self.settings.checkpoint_every * self.settings.checkpoint_every)
+            self.draws.forget(before=self.resumable)
             self.drawer.wake()
             self.drawer.take(self.model.actor, number)
             spent = {"seconds/collect": 0.0, "seconds/score": 0.0}

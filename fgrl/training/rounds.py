@@ -52,6 +52,8 @@ class Rounds(ABC):
     """Optimizer steps of all rounds."""
     micro_batches: int
     """Micro-batches of an optimizer step on each device; `start` sets those of its round."""
+    resumable: int = 0
+    """The earliest round that a checkpoint continues with."""
     frozen: Sequence[models.LanguageModel] = ()
     """Models beside `model` that each process may hold a part of."""
 

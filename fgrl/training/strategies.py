@@ -18,10 +18,11 @@ import torch
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch.plugins.precision import DeepSpeedPrecision, Precision
-from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from fgrl.training.shards import Shards
 from fgrl.training.trainer import BUCKET, TrainSettings
 
 
@@ -46,7 +47,7 @@ def _strategy(settings: TrainSettings) -> Any:
             os.environ["DS_ACCELERATOR"] = "cpu"  # read when DeepSpeed is imported, and inherited by further processes
         return DeepSpeed(config=deepspeed_config(settings), exclude_frozen_parameters=True)
     if settings.strategy == "fsdp":
-        return ModelParallelStrategy(settings.world, tensor_parallel_size=1, save_distributed_checkpoint=False)
+        return Shards(settings.world, tensor_parallel_size=1)
     if settings.strategy == "ddp" or settings.world > 1:
         return DDPStrategy(process_group_backend="gloo" if settings.accelerator == "cpu" else None)
     return settings.strategy

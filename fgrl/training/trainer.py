@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.base import lazy, native, ranks
+from fgrl.base import lazy, native
 from fgrl.base.errors import Aborted, Unavailable
 from fgrl.kinds import Accelerator, Run
 from fgrl.kinds.functions import as_user_error
@@ -97,6 +97,10 @@ class TrainSettings(Settings):
     """
     accelerator: Annotated[Accelerator, Unkeyed] = "auto"
     """Kind of device, of frozen models, too."""
+    checkpoint_minutes: Annotated[float | None, Unkeyed] = Field(None, ge=0, le=100_000)
+    """The fewest minutes between two checkpoints; those of `checkpoint_every` that come sooner are left out. null: 15 where
+    `strategy` shares the weights out (fsdp, deepspeed_stage_3), else 0.
+    """
     keep_checkpoint: Annotated[bool, Unkeyed] = False
     """Keep `last.ckpt` (15 bytes per trained parameter) after the training has finished."""
 
@@ -151,6 +155,12 @@ class TrainSettings(Settings):
     def sharded(self) -> bool:
         """Does each process hold only a part of the weights?"""
         return self.strategy in ("fsdp", "deepspeed_stage_3")
+
+    @property
+    def minutes_between_checkpoints(self) -> float:
+        """The fewest minutes between two checkpoints."""
+        default = 15.0 if self.sharded else 0.0
+        return default if self.checkpoint_minutes is None else self.checkpoint_minutes
 
     def check_machine(self) -> None:
         """Raise `Unavailable` when this machine cannot train with `strategy`."""
@@ -266,9 +276,7 @@ def fit(engine: Trainer, module: LightningModule, run: Run, settings: TrainSetti
 
     Raises `KeyboardInterrupt` after a Ctrl-C (`Aborted` after the second), where Lightning would exit the interpreter.
     """
-    if run.rank == 0:
-        checkpoints.remove_damaged(run, folder=settings.deepspeed)
-    ranks.meet()
+    checkpoints.remove_damaged(run, folder=settings.strategy == "fsdp" or settings.deepspeed)
     engine._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign] # ours decide
     with _quiet_warnings(), _sigint_kept():
         try:

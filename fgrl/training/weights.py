@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fgrl.training import checkpoints
+from fgrl.training import checkpoints, shards
 from fgrl.training.training_module import TrainingModule
 
 
@@ -38,7 +38,7 @@ def full_state(module: TrainingModule) -> dict[str, Tensor] | None:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it prints what it reads
             state = get_fp32_state_dict_from_zero_checkpoint(str(path))
     else:
-        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+        state = shards.whole_weights(path)
     names = {name.removeprefix("_forward_module."): value for name, value in state.items()}
     return {name.removeprefix("model."): value for name, value in names.items()}
 

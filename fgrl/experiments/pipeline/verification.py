@@ -37,7 +37,8 @@ def verify(runs: Runs) -> dict[str, Any]:
             problems.append(f"{broken}: the stage counts as unfinished from now on, and the next run makes it again")
         for name in checkpoints.NAMES:
             if damage := checkpoints.damage(folder / name):
-                problems.append(f"{folder.name}/{name} is damaged ({damage}): the stage will start from its beginning")
+                then = "the stage will continue from an older one, or start from its beginning"
+                problems.append(f"{folder.name}/{name} is damaged ({damage}): {then}")
     for folder in sorted(runs.every_invocation()):
         run = Run(folder)
         if run.has_record and (record := run.record) and run.damage:

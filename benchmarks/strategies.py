@@ -18,7 +18,7 @@ the reward is partly that of a frozen model. Compared with strategy `auto` and o
 With --tokens, rows are read without padding, and a micro-batch has at most so many tokens, whatever --pieces says. With --precision
 bf16-mixed, the training that is compared with has it too, and no bound counts.
 
-    python benchmarks/strategies.py --kill [--algorithms grpo ...] [--models plain lora ...]
+    python benchmarks/strategies.py --kill [2-2 2-1 ...] [--algorithms grpo ...] [--models plain lora ...]
 
 Instead: trainings in shards (fsdp) are killed in their second round, in which they go on from the checkpoint of the first, on the same
 number of processes and on another:
@@ -50,7 +50,7 @@ OFFLINE, ONLINE = ("bradley_terry", "dpo", "sft"), ("ppo", "grpo", "rtt_grpo")
 MODELS = ("plain", "lora", "tied", "checkpointing")
 PIECES = (1, 2, 3, 4)
 """Micro-batches of an optimizer step, on each device; 8 units in 3 pieces are 3 + 3 + 2."""
-KILLS = ((1, 1), (2, 2), (4, 4), (2, 1), (1, 2), (2, 4))
+KILLS = ("1-1", "2-2", "4-4", "2-1", "1-2", "2-4")
 """Processes that begin a training, and that continue it after a kill."""
 BOUNDS = {"loss": 1e-5, "gradient": 1e-5, "norm": 1e-4, "logged": 1e-3, "step": 1e-3, "clipped step": 1e-3, "sent": 0}
 
@@ -64,20 +64,22 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, help="micro_batch_tokens of all trainings but the one compared with")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["plain"])
     parser.add_argument("--precision", choices=["32-true", "bf16-mixed"], default="32-true")
-    parser.add_argument("--kill", action="store_true", help="kill trainings in shards, and continue them")
+    parser.add_argument(
+        "--kill", nargs="*", choices=KILLS, help="kill trainings on so many processes, and continue on so many"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
     quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
     os.environ.update(quiet)
     with tempfile.TemporaryDirectory(prefix="strategies-") as made:
         folder = Path(made)
-        if options.kill:
+        if options.kill is not None:
             return killed(options, folder)
         more = [{"model": model, "precision": options.precision} for model in options.models]
-        alone = [
+        first = [
             case | each for each in more for name in options.algorithms for case in cases(name, "auto", 1, [1], None)
         ]
-        launch(alone, 1, folder)
+        launch(first, 1, folder)
         rows = {}
         for processes in options.processes:
             tried = [
@@ -117,53 +119,49 @@ def cases(algorithm: str, strategy: str, processes: int, pieces: Any, tokens: in
 
 def killed(options: argparse.Namespace, folder: Path) -> int:
     """Kill trainings in shards, continue them, and print how far they end from others."""
+    kills = [tuple(map(int, kill.split("-"))) for kill in options.kill or KILLS]
     chosen = [
         next(cases(name, "fsdp", 1, [2], options.tokens)) | {"model": model, "precision": options.precision, "rounds": 2}
         for name in options.algorithms for model in options.models
     ]  # fmt: skip
-    launch([case | {"strategy": "auto", "pieces": 1} for case in chosen], 1, folder)
-    for processes in sorted({each for kill in KILLS for each in kill}):
+    launch([alone(case) for case in chosen], 1, folder)
+    for processes in sorted({begun for begun, processes in kills if begun == processes}):
         launch([case | {"processes": processes} for case in chosen], processes, folder)
     rows = []
-    for begun, processes in KILLS:
+    for begun, processes in kills:
         for case in chosen:
-            kill = {"processes": processes, "begun": begun, "continued": processes}
-            launch([case | kill | {"processes": begun, "killed": True}], begun, folder, dies=True)
-            launch([case | kill], processes, folder)
-            rows.append((case, begun, processes, ends(case, case | kill, folder)))
+            last = case | {"processes": processes, "begun": begun, "continued": processes}
+            launch([last | {"processes": begun, "killed": True}], begun, folder, dies=True)
+            launch([last], processes, folder)
+            rows.append({name: case[name] for name in ("algorithm", "model")} | ends(case, last, folder))
     if options.json:
-        told = [{name: case[name] for name in ROW} | {"begun": a, "processes": b} | worst for case, a, b, worst in rows]
-        print(json.dumps(told))
+        print(json.dumps(rows))
     else:
-        print(
-            "| algorithm | model | begun on | continued on | bytes | weights |\n| :-- | :-- | --: | --: | --: | --: |"
-        )
-        for case, begun, processes, worst in rows:
-            same = worst["bytes"] if begun == processes else ""
-            print(
-                f"| `{case['algorithm']}` | {case['model']} | {begun} | {processes} | {same} | {worst['weights']:.0e} |"
-            )
-    wrong = [
-        worst
-        for _, begun, processes, worst in rows
-        if worst["weights"] > 1e-6 or (begun == processes and worst["bytes"])
-    ]
-    return 1 if wrong else 0
+        print("| " + " | ".join(rows[0]) + " |\n| :-- | :-- |" + " --: |" * (len(rows[0]) - 2))
+        print("\n".join("| " + " | ".join(map(str, row.values())) + " |" for row in rows))
+    return int(any(row["bytes"] or row["weights"] > 1e-6 for row in rows))
 
 
-def ends(case: dict[str, Any], other: dict[str, Any], folder: Path) -> dict[str, float]:
+def ends(case: dict[str, Any], last: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Compare what a training that was killed ends with."""
     import torch
 
     def after(which: dict[str, Any]) -> dict[str, Any]:
         return torch.load(folder / f"{name_of(which)}.pt")["after"]
 
-    one, mine, whole = (
-        after(each)
-        for each in (case | {"strategy": "auto", "pieces": 1}, other, case | {"processes": other["processes"]})
-    )
+    one, mine, same = after(alone(case)), after(last), None
+    if last["begun"] == last["processes"]:
+        whole = after(case | {"processes": last["begun"]})
+        same = sum(not torch.equal(mine[name], whole[name]) for name in whole)
     size = far(one, {name: torch.zeros_like(value) for name, value in one.items()})
-    return {"bytes": sum(not torch.equal(mine[name], whole[name]) for name in whole), "weights": far(one, mine) / size}
+    return {
+        "begun on": last["begun"], "continued on": last["processes"], "bytes": same, "weights": float(f"{far(one, mine) / size:.0e}"),
+    }  # fmt: skip
+
+
+def alone(case: dict[str, Any]) -> dict[str, Any]:
+    """Return the training that a case is compared with."""
+    return case | {"strategy": "auto", "processes": 1, "pieces": 1, "tokens": None}
 
 
 def name_of(case: dict[str, Any]) -> str:
@@ -443,8 +441,7 @@ def compared(mine: list[dict[str, Any]], folder: Path) -> dict[str, float]:
 
     worst = dict.fromkeys(BOUNDS, 0.0)
     for case in mine:
-        alone = case | {"strategy": "auto", "processes": 1, "pieces": 1, "tokens": None}
-        one, many = (torch.load(folder / f"{name_of(which)}.pt") for which in (alone, case))
+        one, many = (torch.load(folder / f"{name_of(which)}.pt") for which in (alone(case), case))
         step = far(one["after"], many["after"]) / far(one["after"], one["before"])
         if case["clipped"]:
             worst["clipped step"] = max(worst["clipped step"], step)

@@ -117,7 +117,8 @@ def _damaged_shard(folder: Path, part: slice) -> str:
     try:
         sums: Mapping[str, Sequence[Any]] = json.loads((folder / MANIFEST).read_bytes())
         if names != sums.keys():
-            return f"{min(names ^ sums.keys())} is {'not' if names < sums.keys() else 'too much'} there"
+            other = min(names ^ sums.keys())
+            return f"{other} is {'not listed' if other in names else 'missing'}"
         wrong = (name for name in sorted(names)[part] if [*size_and_sum(folder / name)] != sums[name])
     except (ValueError, AttributeError) as error:
         return f"{MANIFEST} cannot be read: {error}"

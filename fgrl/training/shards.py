@@ -6,6 +6,7 @@ a pickle.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -25,7 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
 from fgrl.base.files import remove
 from fgrl.training import checkpoints
 
-REST = "rest.pt"
+REST = "rest.ckpt"
 """What a checkpoint has besides tensors in shards: counts, schedules, settings of the optimizer."""
 WEIGHTS, MOMENTS = "weights", "moments"
 """The trained weights, and what the optimizer keeps of each."""
@@ -58,7 +59,7 @@ class Shards(ModelParallelStrategy):
         if self.is_global_zero:
             self._partial.mkdir()
             torch.save(checkpoint, self._partial / REST)
-        saving: Any = dcp.async_save(tensors, storage_writer=_Writer(self._partial), process_group=self._group)
+        saving: Any = dcp.async_save(tensors, storage_writer=ShardWriter(self._partial), process_group=self._group)
         self._writing = saving
 
     def finish(self) -> None:
@@ -85,7 +86,7 @@ class Shards(ModelParallelStrategy):
         return rest
 
 
-class _Writer(dcp.HuggingFaceStorageWriter):
+class ShardWriter(dcp.HuggingFaceStorageWriter):
     """Writes the part of this process; rank 0 seals the folder when all have written theirs."""
 
     def __init__(self, folder: Path) -> None:
@@ -108,7 +109,9 @@ class _Writer(dcp.HuggingFaceStorageWriter):
 
 def read(folder: Path, tensors: dict[str, Any]) -> None:
     """Fill tensors, whole ones or shards, from a checkpoint."""
-    dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(folder)), no_dist=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # each process reads for itself
+        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(folder)), no_dist=True)
 
 
 def whole_weights(folder: Path) -> Mapping[str, Tensor]:

@@ -20,6 +20,7 @@ import tiny_recipe
 import torch
 from patience import HUNG
 from pipeline_helpers import environment, fgrl
+from shard_folders import write_shards
 from tiny_recipe import a_run, alone
 from torch import nn
 from training_helpers import row, tiny
@@ -214,7 +215,7 @@ def test_weights_are_whole_without_sharding(name: str, tmp_path: Path) -> None:
 
 def test_weights_of_fsdp_come_from_its_checkpoint(tmp_path: Path) -> None:
     wanted = {f"free.{name}": torch.randn_like(value) for name, value in Small().free.state_dict().items()}
-    torch.save({"state_dict": {f"model.{name}": value for name, value in wanted.items()}}, tmp_path / "last.ckpt")
+    write_shards(tmp_path, {f"model.{name}": value for name, value in wanted.items()})
     state = weights.full_state(trained(tmp_path, "fsdp"))
     assert state is not None
     model = weights.fill(Small(), state)

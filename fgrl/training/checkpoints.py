@@ -49,7 +49,7 @@ def remove_damaged(run: Run, *, folder: bool = False) -> None:
         if problem and run.rank == 0:
             remove(path)
             older = last(run.dir)
-            then = "starts from its beginning" if older is None else f"continues from {older.name}, the one before"
+            then = "starts from its beginning" if older is None else f"continues from {older.name}"
             run.say(f"{path.name} is damaged ({problem}): it is removed, and the training {then}")
     ranks.meet()
 

@@ -235,7 +235,7 @@ def training(role: Role, texts: Texts, peek: Peek, train: TrainSettings, saved: 
     operations = 2 * (1 + deep * again) * _multiplied(model, role, texts) * times
     return Work(
         f"training {role.name}", train.world, _in_float32(model, train),
-        trained=operations * (1 if train.micro_batch_tokens else PADDED * (WAITED if train.world > 1 else 1)), written=saved * CHECKPOINT * model.trainable,
+        trained=operations * (1 if train.micro_batch_tokens else PADDED * (WAITED if train.world > 1 else 1)), written=0 if train.strategy == "fsdp" else saved * CHECKPOINT * model.trainable,
     )  # fmt: skip
 
 

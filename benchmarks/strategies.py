@@ -138,7 +138,8 @@ def killed(options: argparse.Namespace, folder: Path) -> int:
         print(json.dumps(rows))
     else:
         print("| " + " | ".join(rows[0]) + " |\n| :-- | :-- |" + " --: |" * (len(rows[0]) - 2))
-        print("\n".join("| " + " | ".join(map(str, row.values())) + " |" for row in rows))
+        for row in rows:
+            print("| " + " | ".join("" if value is None else str(value) for value in row.values()) + " |")
     return int(any(row["bytes"] or row["weights"] > 1e-6 for row in rows))
 
 
@@ -298,17 +299,19 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
     from fgrl.training.trainer import OfflineSettings, OnlineSettings
     from fgrl.types import Sample
 
+    online = case["algorithm"] in ONLINE
+    skeleton = online and case["strategy"] == "fsdp" and run.rank > 0  # as in the stage rl
+
     def load(head: str, seed: int = 0) -> Any:
         torch.manual_seed(seed)
         lora = {"r": 4, "alpha": 8, "dropout": 0.0} if case["model"] == "lora" else None
         spec = {"base": str(model), "lora": lora, "gradient_checkpointing": case["model"] == "checkpointing"}
-        net = models.load(ModelSpec.model_validate(spec), head=head, trainable=True)
+        net = models.load(ModelSpec.model_validate(spec), head=head, trainable=True, skeleton=skeleton)
         for name, parameter in net.named_parameters():
             if "lora_B" in name:  # else an adapter changes nothing
                 parameter.data.normal_(0, 0.1)
         return net
 
-    online = case["algorithm"] in ONLINE
     settings: dict[str, Any] = {
         "lr": 1e-2, "batch_size": 10 if online else 8, "warmup": 0.0, "precision": case["precision"],
         "micro_batch_size": -(-(10 if online else 8) // (case["pieces"] * case["processes"])),
@@ -336,7 +339,7 @@ def rounds_of(case: dict[str, Any], model: Path, run: Any) -> Any:
         models.ActorCritic(actor, critic), algorithm, reward(frozen),
         [Sample(id=str(i), prompt=f"Question {i}") for i in range(5)], OnlineSettings(iterations=case.get("rounds", 1), **settings), run,
         drawer=drawer(), sampling=Sampling(max_new_tokens=8), rollout_batch_size=10, per_prompt=2,
-        reference=None if case["model"] == "lora" else models.load(ModelSpec(base=str(model))), alarms=Alarms(**dict.fromkeys(Alarms.model_fields)),
+        reference=None if case["model"] == "lora" else models.load(ModelSpec(base=str(model)), skeleton=skeleton), alarms=Alarms(**dict.fromkeys(Alarms.model_fields)),
     )  # fmt: skip
 
 

@@ -52,8 +52,10 @@ class Run(Protocol):
     def path(self, ref: Ref[Any]) -> Path:
         """Return the product folder of another stage."""
 
-    def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False) -> Any:
-        """Return a loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
+    def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False, shards: bool = False) -> Any:
+        """Return a loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage. shards: the training will share
+        its weights out, which rank 0 alone reads until then.
+        """
 
     def forget_models(self) -> None:
         """Free the frozen models that nothing else holds."""

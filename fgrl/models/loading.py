@@ -31,7 +31,12 @@ Head = Literal["lm", "scalar", "token"]
 
 
 def load(
-    spec: ModelSpec, *, head: str = "lm", trainable: bool = False, resolve: Resolve | None = None
+    spec: ModelSpec,
+    *,
+    head: str = "lm",
+    trainable: bool = False,
+    resolve: Resolve | None = None,
+    skeleton: bool = False,
 ) -> LanguageModel:
     """Load a backbone with a head, and with a new adapter if `spec.lora` asks for one and the model is to be trained.
 
@@ -41,6 +46,7 @@ def load(
     A folder that `save` wrote is restored: base, adapters, head, and the type and quantization of its weights unless
     the spec names them. A new adapter is added to those that the model has, which stay as they are: switching the new
     one off gives exactly the model that was loaded. Only where all weights are trained are adapters merged into them.
+    A skeleton has the shapes of its weights alone, on the meta device: another process, which has read them, gives them to it.
 
     Raises `DataError` where a folder lacks weights or has others than its architecture, where they are not finite, and
     where its settings, its tokenizer or its chat template cannot be used. No weight but those of a new adapter or head
@@ -58,7 +64,8 @@ def load(
     dtype = getattr(torch, spec.dtype or saved.get("dtype", "float32"))
     lora = spec.lora if trainable else None
     tokenizer = tokenizer_of(source.name, source.revision, spec.templating)
-    net = _backbone(source, kind, spec, dtype, NEWEST if lora is None else f"before_{NEWEST}")
+    given: dict[str, Any] = {"dtype": dtype} | ({"device_map": "meta"} if skeleton else {})
+    net = _backbone(source, kind, spec, given, NEWEST if lora is None else f"before_{NEWEST}")
     if lora is not None:
         net = _adapted(net, lora)
     elif trainable:
@@ -78,10 +85,10 @@ def load(
     model = LanguageModel(net, tokenizer, spec, base=base, eos_ids=eos_ids, end_id=end_id, number=number)
     if spec.gradient_checkpointing and trainable:
         checkpoint_layers(model.trunk)
-    return model.eval()
+    return model.to("meta").eval() if skeleton else model.eval()
 
 
-def _backbone(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype, name: str) -> nn.Module:
+def _backbone(source: Source, kind: Head, spec: ModelSpec, given: dict[str, Any], name: str) -> nn.Module:
     """Return the model in `source`; its adapter, if it has one, is called `name`."""
     saved = source.saved_model()
     if kind == "lm" and saved and saved["head"] != "lm":
@@ -91,17 +98,17 @@ def _backbone(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype, n
     elif not saved and (found := foreign_adapter(source)) is not None:
         (folder, below), saved = found, {"adapter": True, "head": "lm"}
     else:
-        return _pretrained(source, kind, spec, dtype)
+        return _pretrained(source, kind, spec, given)
     if kind != "lm" and saved["head"] == "lm":  # a language model's adapter names layers inside the language model
-        net = _merged(_backbone(source, "lm", spec, dtype, name), spec)
+        net = _merged(_backbone(source, "lm", spec, given, name), spec)
         return getattr(net, net.base_model_prefix, net)
-    net = adapters.add(_backbone(below, saved["head"], spec, dtype, f"before_{name}"), folder, name)
+    net = adapters.add(_backbone(below, saved["head"], spec, given, f"before_{name}"), folder, name)
     return _all_active(net)
 
 
-def _pretrained(source: Source, kind: Head, spec: ModelSpec, dtype: torch.dtype) -> nn.Module:
+def _pretrained(source: Source, kind: Head, spec: ModelSpec, given: dict[str, Any]) -> nn.Module:
     auto = transformers.AutoModelForCausalLM if kind == "lm" else transformers.AutoModel
-    options: dict[str, Any] = {"dtype": dtype, "attn_implementation": spec.attention_here(), "return_dict": True}
+    options = {"attn_implementation": spec.attention_here(), "return_dict": True} | given
     if kind == "lm":
         made = pretrained(transformers.AutoConfig, source.name, revision=source.revision).architectures or []
         if any(name.endswith("ForMaskedLM") for name in made):  # it would be loaded, and each token see what follows
@@ -168,7 +175,9 @@ def _merged(net: Any, spec: ModelSpec) -> Any:
             f"the adapter of {spec.base} would have to be merged into weights of 4 bits, which would lose most of it: set "
             "quantize: none, or train this model with the head that its adapter was trained with"
         )
-    with torch.autocast(net.device.type, enabled=False):  # a training step may be what loads the model
+    with torch.autocast(
+        net.device.type.replace("meta", "cpu"), enabled=False
+    ):  # a training step may be what loads the model
         return net.merge_and_unload()
 
 

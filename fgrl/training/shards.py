@@ -18,8 +18,10 @@ from torch import Tensor
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
     get_model_state_dict,
     get_optimizer_state_dict,
+    set_model_state_dict,
     set_optimizer_state_dict,
 )
 
@@ -105,6 +107,17 @@ class ShardWriter(dcp.HuggingFaceStorageWriter):
         sums = {name: each for (part,) in results for name, each in part.items()}
         checkpoints.seal_folder(self._folder, sums | {REST: checkpoints.size_and_sum(self._folder / REST)})
         checkpoints.install(self._folder, keep=True)
+
+
+def hand_out(model: Any, whole: dict[str, Any], device: torch.device) -> None:
+    """Give each process its part of the weights that rank 0 alone has, `whole`, and the buffers."""
+    if torch.distributed.get_rank() > 0:
+        model.to_empty(device=device)
+        whole = {}
+    how = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, whole, options=how)
+    for buffer in model.buffers():
+        torch.distributed.broadcast(buffer, 0)
 
 
 def read(folder: Path, tensors: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from fgrl.base import seeds
 from fgrl.base.errors import DataError
 from fgrl.kinds import Ticker
 from fgrl.kinds.functions import written_at
-from fgrl.training import finite, launching, strategies
+from fgrl.training import finite, launching, shards, strategies
 from fgrl.training.callbacks import BetweenRounds
 from fgrl.training.evaluations import Evaluations
 from fgrl.training.rounds import Process, Rounds
@@ -81,7 +81,11 @@ class TrainingModule(LightningModule):
         if self.settings.strategy == "fsdp":
             mesh: Any = self.device_mesh
             for model in dict.fromkeys([*self.rounds.language_models, *self.rounds.frozen]):
+                skeletons = self.trainer.strategy.reduce_boolean_decision(model.device.type == "meta", all=False)
+                whole = model.state_dict() if skeletons else None
                 strategies.shard(model, mesh["data_parallel"], self.settings.precision)
+                if whole is not None:
+                    shards.hand_out(model, whole, self.run.device)
 
     def configure_optimizers(self) -> Any:
         settings = self.settings

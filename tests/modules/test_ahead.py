@@ -230,7 +230,9 @@ def numbers(folder: Path) -> list[dict[str, Any]]:
 def test_only_what_a_resume_may_need_stays_on_disk(tiny_model_dir: Path, tmp_path: Path) -> None:
     trained(module(tiny_model_dir, tmp_path / "1", Apart(ahead=1)))
     assert sorted(path.name for path in (tmp_path / "1" / FOLDER).iterdir()) == ["0-3.jsonl"]
-    trained(module(tiny_model_dir, tmp_path / "3", Apart(ahead=1), checkpoint_every=3, iterations=6))
+    third = module(tiny_model_dir, tmp_path / "3", Apart(ahead=1), iterations=6)
+    with third.rounds.draws:
+        third.fit(checkpoint_every=3)
     assert sorted(path.name for path in (tmp_path / "3" / FOLDER).iterdir()) == ["0-3.jsonl", "0-4.jsonl", "0-5.jsonl"]
 
 

@@ -93,17 +93,22 @@ class Run:
             raise KeyError(f"stage {self.stage} did not name {ref!r} in its fields; its upstream stages: {known}")
         return self.products[ref.stage]
 
-    def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False) -> Any:
-        """Return a loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage."""
-        if trainable:
-            return self._load(spec, head, trainable=True)
+    def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False, shards: bool = False) -> Any:
+        """Return a loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage. shards: the training will share
+        its weights out, which rank 0 alone reads until then.
+        """
+        if trainable or shards:
+            return self._load(spec, head, trainable, shards)
         key = json.dumps([head, spec.model_dump(mode="json")], sort_keys=True)
         if key not in self._models:
-            self._models[key] = self._load(spec, head, trainable=False)
+            self._models[key] = self._load(spec, head, trainable=False, shards=False)
         return self._models[key]
 
-    def _load(self, spec: ModelSpec, head: str, *, trainable: bool) -> Any:
-        model = models.load(spec, head=head, trainable=trainable, resolve=self.path).to(self.device)
+    def _load(self, spec: ModelSpec, head: str, trainable: bool, shards: bool) -> Any:
+        skeleton = shards and ranks.place() > 0
+        model = models.load(spec, head=head, trainable=trainable, resolve=self.path, skeleton=skeleton)
+        if not shards:  # those go to the device part by part
+            model.to(self.device)
         if model.head != "token" and not model.tokenizer.chat_template and spec.base not in self._plain:
             self._plain.add(spec.base)
             self.say(

@@ -396,10 +396,11 @@ class RLStage(TrainingStage):
         run.sampling = self.rollout.sampling
         self.setup(run)
         check_scorer(self.reward, field="reward", trains=True)
-        actor = run.model(self.model, head="lm", trainable=True)
+        shards = self.train.strategy == "fsdp"
+        actor = run.model(self.model, head="lm", trainable=True, shards=shards)
         critic = None
         if self.algorithm.uses_critic():
-            critic = run.model(self.critic or self.model, head="scalar", trainable=True)
+            critic = run.model(self.critic or self.model, head="scalar", trainable=True, shards=shards)
         beside = auxiliary_models.load(self.auxiliaries(), run, self.model)
         tokenizers = {name: each.model.tokenizer for name, each in beside.items()}
         rollouts.check_same_tokens(
@@ -407,7 +408,7 @@ class RLStage(TrainingStage):
         )
         reference = None
         if self.reads_reference() and not self.model.lora:
-            reference = run.model(self.model, head="lm")
+            reference = run.model(self.model, head="lm", shards=shards)
         for warning in self.warnings():
             run.say(f"warning: {warning}")
         # 2. training: `OnlineRounds.start` is one iteration, from prompts to micro-batches

@@ -1,6 +1,6 @@
 """Memory of each process while a model is loaded and shared out over several, on CPUs.
 
-    python benchmarks/shard_loading.py [--processes 2 4]
+    python benchmarks/shard_loading.py [--processes 2 4] [--layers 8]
 
 A random Llama in float32 is loaded as the stage `rl` loads its policy, critic and reference under `strategy: fsdp` (rank 0 reads it, the others
 have a skeleton until they get their shards), and as every process reads it whole. Counted is by how much the resident memory of a process
@@ -20,19 +20,20 @@ from pathlib import Path
 from typing import Any
 
 os.environ.update({"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"})
-SHAPE = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8, "vocab_size": 8192}
+SHAPE = {"hidden_size": 512, "intermediate_size": 2048, "vocab_size": 8192}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", nargs="+", type=int, default=[2, 4])
+    parser.add_argument("--layers", type=int, default=8)
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
     import fgrl.training.strategies  # noqa: F401
 
     with tempfile.TemporaryDirectory(prefix="shard-loading-") as made:
         folder = Path(made)
-        size = make(folder / "model")
+        size = make(folder / "model", options.layers)
         print(
             f"Weights: {size / 1e6:.0f} MB.\n\n| processes | loaded by | rank 0 | others |\n| --: | :-- | --: | --: |"
         )
@@ -44,7 +45,7 @@ def main() -> int:
     return 0
 
 
-def make(path: Path) -> int:
+def make(path: Path, layers: int) -> int:
     """Save the model; return the bytes of its weights."""
     import torch
     from strategies import model_folder
@@ -52,7 +53,7 @@ def make(path: Path) -> int:
 
     model_folder(path.parent).rename(path)
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    for name, value in SHAPE.items():
+    for name, value in (SHAPE | {"num_hidden_layers": layers}).items():
         setattr(config, name, value)
     config.head_dim = SHAPE["hidden_size"] // config.num_attention_heads
     torch.manual_seed(0)

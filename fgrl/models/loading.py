@@ -175,9 +175,8 @@ def _merged(net: Any, spec: ModelSpec) -> Any:
             f"the adapter of {spec.base} would have to be merged into weights of 4 bits, which would lose most of it: set "
             "quantize: none, or train this model with the head that its adapter was trained with"
         )
-    with torch.autocast(
-        net.device.type.replace("meta", "cpu"), enabled=False
-    ):  # a training step may be what loads the model
+    device = net.device.type.replace("meta", "cpu")  # autocast knows no meta device
+    with torch.autocast(device, enabled=False):  # a training step may be what loads the model
         return net.merge_and_unload()
 
 

@@ -29,6 +29,7 @@ SMALLEST = {
     "quickstart_curve": "--runs RUNS --figure FOLDER",
     "resume_kills": "RECIPE --kills 1 --folder FOLDER",
     "starters": "--tasks hedges --seeds 0 --model MODEL --folder FOLDER stages.policy.train.iterations=1",
+    "shard_loading": "--processes 2 --layers 1",
     "shared_stages": "--model MODEL --processes 1 2 --prompts 6 --new 4 --stages sample",
     "startup": "--times 1 --commands run",
     "strategies": "--strategies ddp --algorithms sft --processes 1 --pieces 1",

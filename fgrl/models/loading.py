@@ -108,7 +108,7 @@ def _backbone(source: Source, kind: Head, spec: ModelSpec, given: dict[str, Any]
 
 def _pretrained(source: Source, kind: Head, spec: ModelSpec, given: dict[str, Any]) -> nn.Module:
     auto = transformers.AutoModelForCausalLM if kind == "lm" else transformers.AutoModel
-    options = {"attn_implementation": spec.attention_here(), "return_dict": True} | given
+    options: dict[str, Any] = {"attn_implementation": spec.attention_here(), "return_dict": True} | given
     if kind == "lm":
         made = pretrained(transformers.AutoConfig, source.name, revision=source.revision).architectures or []
         if any(name.endswith("ForMaskedLM") for name in made):  # it would be loaded, and each token see what follows

@@ -25,7 +25,7 @@ from fgrl.training.trainer import TrainSettings
 @pytest.mark.usefixtures("warm")
 def test_a_killed_training_goes_on_with_the_same_bytes_or_on_fewer_processes() -> None:
     """Reinforcement learning; both processes are killed in the second iteration."""
-    done = python(GRID, "--kill", "2-2", "2-1", "--algorithms", "ppo", "--json")
+    done = python(GRID, "--kill", "2-2", "2-1", "--algorithms", "grpo", "--json")
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     same, fewer = json.loads(done.stdout.splitlines()[-1])
     assert [(case["begun on"], case["continued on"]) for case in (same, fewer)] == [(2, 2), (2, 1)]

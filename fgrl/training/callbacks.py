@@ -20,11 +20,10 @@ from fgrl.base.files import remove
 from fgrl.kinds import Run
 from fgrl.training.checkpoints import install, seal
 from fgrl.training.shards import Shards
-from fgrl.training.trainer import TrainSettings
 
 
 class BetweenRounds(Checkpoint):
-    """Writes `last.ckpt` after every `every` rounds (where `settings` say so, only when enough time has passed), after the last
+    """Writes `last.ckpt` after every `every` rounds (of those only when `minutes` have passed since the one before), after the last
     one and before an evaluation; then evaluates. Stops after a round that was interrupted, and where `evaluate` returns that it
     is enough.
 
@@ -33,13 +32,11 @@ class BetweenRounds(Checkpoint):
     """
 
     def __init__(
-        self, run: Run, settings: TrainSettings, every: int, due: Callable[[], bool], evaluate: Callable[[], bool]
+        self, run: Run, every: int, minutes: float, due: Callable[[], bool], evaluate: Callable[[], bool]
     ) -> None:
         self.run, self.every, self.due, self.evaluate = run, every, due, evaluate
-        self.seconds, self._since = 60 * settings.minutes_between_checkpoints, time.monotonic()
-        # of shards two are kept, while a third one is written
-        kept = 3 if settings.strategy == "fsdp" else 1
-        self._saved = deque([0] * kept, maxlen=kept)
+        self.seconds, self._since = 60 * minutes, time.monotonic()
+        self._saved = deque([0, 0, 0], maxlen=3)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         done = trainer.current_epoch + 1  # Lightning counts it after this hook
@@ -51,7 +48,8 @@ class BetweenRounds(Checkpoint):
             save(trainer, self.run.dir)
             self._since = time.monotonic()
             self._saved.append(done)
-            pl_module.rounds.resumable = self._saved[0]
+            # of shards two are kept, while a third one is written
+            pl_module.rounds.resumable = self._saved[0 if isinstance(trainer.strategy, Shards) else -1]
         if now:
             finish(trainer)
         if due:

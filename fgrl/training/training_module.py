@@ -64,7 +64,9 @@ class TrainingModule(LightningModule):
         """Train, resuming from `last.ckpt` if it exists; a checkpoint every `checkpoint_every` rounds."""
         engine = trainer(
             self.settings, self.run, rounds=self.rounds.count, micro_batches=self.rounds.micro_batches,
-            between=BetweenRounds(self.run, self.settings, checkpoint_every, self.evaluation_is_due, self.evaluate),
+            between=BetweenRounds(
+                self.run, checkpoint_every, self.settings.minutes_between_checkpoints, self.evaluation_is_due, self.evaluate
+            ),
             parallel=strategies.arguments(self.settings),
         )  # fmt: skip
         if (

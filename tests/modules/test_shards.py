@@ -133,8 +133,10 @@ def saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **train: Any) -> tupl
     written: list[int] = []
     kept: list[int] = []
     settings = TrainSettings(lr=1e-3, batch_size=1, accelerator="cpu", **train)
-    between = callbacks.BetweenRounds(a_run(tmp_path), settings, 1, lambda: False, lambda: False)
-    strategy = SimpleNamespace(reduce_boolean_decision=lambda value, all: value)
+    minutes = settings.minutes_between_checkpoints
+    between = callbacks.BetweenRounds(a_run(tmp_path), 1, minutes, lambda: False, lambda: False)
+    strategy: Any = shards.Shards() if train["strategy"] == "fsdp" else SimpleNamespace()
+    strategy.reduce_boolean_decision = lambda value, all: value
     trainer: Any = SimpleNamespace(strategy=strategy, max_epochs=6)
     module = SimpleNamespace(rounds=SimpleNamespace(resumable=0))
     monkeypatch.setattr(callbacks, "save", lambda trainer, folder: written.append(trainer.current_epoch + 1))

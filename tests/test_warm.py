@@ -104,6 +104,7 @@ def test_fgrl_finds_libraries_that_were_imported_as_it_does_it() -> None:
 def test_what_a_copy_could_not_have_starts_as_usual() -> None:
     assert has_numpy(env={**os.environ, "FGRL_STAGE_KEY": "1"})
     assert has_numpy(env={**os.environ, stops.SAFE_PATH: stops.OURS}), "as the ranks of a stage are started"
+    assert has_numpy(env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": "/"}), "which torch sets in the process of the tests"
     assert not has_numpy(env={**os.environ, "OMP_NUM_THREADS": "7"})
     assert not has_numpy(preexec_fn=lambda: None)
     assert python("-I", "-c", "import sys; print('numpy' in sys.modules)")[1] == ["False"]

@@ -44,10 +44,11 @@ LIBRARIES = (
 )  # fmt: skip
 READ_LATE = (
     "COLUMNS", "DS_", "FGRL_", "GLOO_", "GROUP_", "KILL_AT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "MLFLOW_", "NODE_RANK", "PYTEST_",
-    "PYTHONPATH", "PYTHONSAFEPATH", "RANK", "ROLE_", "SCORED", "SLURM_", "SPY", "TORCHELASTIC_", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING", "WANDB_", "WORLD_SIZE",
+    "PYTHONPATH", "PYTHONSAFEPATH", "PYTORCH_NVML_BASED_CUDA_CHECK", "RANK", "ROLE_", "SCORED", "SLURM_", "SPY", "TORCHELASTIC_",
+    "TORCHINDUCTOR_CACHE_DIR", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "WANDB_", "WORLD_SIZE", "_MLFLOW_",
 )  # fmt: skip
-"""How variables begin that no library reads while it is imported. Others are the same in a process and its original."""
+"""How variables begin that no library reads while it is imported; some of them are set by libraries, in the process of the tests, too. Others
+are the same in a process and its original."""
 SET_FIRST = {
     "DATASETS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__",
     "TRANSFORMERS_VERBOSITY": "error",

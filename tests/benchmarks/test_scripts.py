@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import tiny_recipe
+from pipeline_helpers import environment
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 SMALLEST = {
@@ -81,7 +83,7 @@ def test_a_script_runs(name: str, tiny_model_dir: Path, tmp_path: Path) -> None:
     arguments = [str(places.get(word, word)) for word in SMALLEST[name].split()]
     done = subprocess.run(
         [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments],
-        cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip()

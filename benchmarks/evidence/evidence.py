@@ -87,7 +87,8 @@ def add(options: argparse.Namespace) -> None:
         ["git", "-C", ROOT, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True
     )
     changes = [word for word in options.words if "=" in word and not word.startswith("--")]
-    more = list(dict.fromkeys(lines_of(compared, changes, head.stdout.strip(), options.machine)))
+    found = lines_of(compared, changes, head.stdout.strip(), options.machine)
+    more = list(dict.fromkeys(line for line in found if line.values))  # some numbers are undefined, such as a share of nothing
     write(more)
     print(f"{len(more)} lines; now: python benchmarks/evidence/evidence.py write")
 

@@ -88,7 +88,9 @@ def add(options: argparse.Namespace) -> None:
     )
     changes = [word for word in options.words if "=" in word and not word.startswith("--")]
     found = lines_of(compared, changes, head.stdout.strip(), options.machine)
-    more = list(dict.fromkeys(line for line in found if line.values))  # some numbers are undefined, such as a share of nothing
+    more = list(
+        dict.fromkeys(line for line in found if line.values)
+    )  # some numbers are undefined, such as a share of nothing
     write(more)
     print(f"{len(more)} lines; now: python benchmarks/evidence/evidence.py write")
 

@@ -55,7 +55,12 @@ class Stage(Component, ABC):
         """Return what the stage will ignore or do otherwise than its settings suggest, for `validate`, `plan` and
         `run`.
         """
-        return []
+        wanted = getattr(self, "devices", 1)  # a field of stages that can share their work out
+        if self.processes() >= wanted:
+            return []
+        return [
+            f"devices is {wanted}, and one process computes: it alone asks servers, or the language model of a reward"
+        ]
 
     def processes(self) -> int:
         """Return how many processes compute together, one a device. Several are started, and all call `run`."""

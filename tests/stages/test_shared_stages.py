@@ -14,6 +14,7 @@ import yaml
 from forks import forked
 
 from fgrl import cli, rollouts
+from fgrl.experiments.recipe import load
 
 STAGES = ("samples", "calibrate", "evaluate")
 
@@ -122,3 +123,11 @@ def test_what_a_lost_process_has_made_is_kept(
     assert product(tmp_path / "run", stage) == alone[stage]
     left = {"samples": 1, "evaluate": 5}[stage]  # of 4, and of twice 4, groups
     assert drawn.read_text().count("x") == left
+
+
+def test_devices_of_which_one_process_uses_one_are_named(recipe: Path) -> None:
+    stages = load(recipe, ["vars.devices=2", "stages.samples.engine={name: vllm, dtype: float32}"]).stages
+    assert stages["samples"].warnings() == [
+        "devices is 2, and one process computes: it alone asks servers, or the language model of a reward"
+    ]
+    assert stages["evaluate"].warnings() == []

@@ -224,6 +224,7 @@ def test_pairs_of_drawn_responses_are_as_many_as_were_drawn(peek: Peek) -> None:
             ["drawing actor", "drawing answers", "pass of actor", "training actor", "pass of critic", "training critic", "pass of reference"],
         ),
         ("text2grad_qa", "evaluate", ["drawing sft", "drawing policy", "drawing answers"]),
+        ("text2grad_qa", "held_critiques", ["drawing answers"]),
         ("segment_ppo_llama3", "reward_model", ["pass of sft", "training reward_model"]),
         ("segment_ppo_llama3", "calibrate", ["pass of sft", "pass of reward_model"]),
         ("segment_ppo_llama3", "evaluate", ["drawing sft", "drawing policy", "pass of reward segment"]),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fgrl.base.errors import DataError
+from fgrl.experiments.stages import counting, sizes
 from fgrl.feedback.llm import estimating
 from fgrl.kinds import Annotator, Expected, Peek, Reader, Run, Stage, stated
 from fgrl.kinds.reader import expected
@@ -77,16 +78,28 @@ class AnnotateStage(Stage):
         given = self._given(peek)
         return None if given is None else stated(self.annotator, "makes_at_most", given, given)
 
+    def work(self, peek: Peek) -> Iterator[counting.Work]:
+        """Yield the answers of local models that the annotator asks, one about each response."""
+        most = max((part.max_prompt_tokens for part in counting.local_clients(self.annotator)), default=0)
+        if most:
+            given = counting.texts(self.data, peek, most, most)
+            yield from counting.answering(self.annotator, given.rows, given.prompt + given.response, peek)
+
     def _given(self, peek: Peek) -> Expected | None:
         """Return an upper bound on what the annotator will get."""
         given = expected(self.data, peek)
         return None if given is None else given.after(0, peek.limit)
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        """Return the "calls" to a language model: exact where the data is there, else at most how many."""
+        """Return the "calls" to a language model, exact where the data is there, else at most how many; and the memory of a model of this
+        machine that answers them.
+        """
         client = self.annotator.asked_client()
         if client is None:
             return {}
+        memory: dict[str, Any] = {}
+        for asked in counting.local_clients(self.annotator):
+            memory |= sizes.drawing({"answers": asked.model}, counting.limits_of(asked), asked.engine, peek)
 
         def exactly() -> dict[str, Any] | None:
             self.data.setup(peek)
@@ -97,4 +110,4 @@ class AnnotateStage(Stage):
         calls = estimating.section(exactly)["calls"]
         given = None if "calls" in calls else self._given(peek)
         most = None if given is None else stated(self.annotator, "asks_at_most", given)
-        return {"calls": calls if most is None else {"at most": most, **calls}}
+        return memory | {"calls": calls if most is None else {"at most": most, **calls}}

@@ -283,15 +283,24 @@ def answering(
     """
     if isinstance(file := getattr(component, "prompt", None), str) and Path(file).is_file():
         prompt += tokens.of_text(Path(file).read_text(encoding="utf-8"))
-    for _path, part in walk(component):
-        if isinstance(part, local.Local):
-            limits = Sampling(
-                max_new_tokens=part.max_tokens, max_prompt_tokens=part.max_prompt_tokens, batch_size=part.batch_size
-            )
-            given, role = Texts(rows, prompt, part.max_tokens * UNKNOWN), Role("answers", part.model)
-            yield from drawing(role, given, limits, part.engine, peek, devices=devices, times=times)
+    for part in local_clients(component):
+        limits = limits_of(part)
+        given, role = Texts(rows, prompt, part.max_tokens * UNKNOWN), Role("answers", part.model)
+        yield from drawing(role, given, limits, part.engine, peek, devices=devices, times=times)
+
+
+def local_clients(component: Settings) -> list[Any]:
+    """Return the clients of a component that ask a model of this machine."""
+    return [part for _path, part in walk(component) if isinstance(part, local.Local)]
+
+
+def limits_of(client: Any) -> Sampling:
+    """Return the limits of the answers of a model of this machine."""
+    return Sampling(
+        max_new_tokens=client.max_tokens, max_prompt_tokens=client.max_prompt_tokens, batch_size=client.batch_size
+    )
 
 
 def is_asked(component: Settings, spec: ModelSpec) -> bool:
     """Return True if a model answers questions of a component, so that nothing only passes through it."""
-    return any(isinstance(part, local.Local) and part.model is spec for _path, part in walk(component))
+    return any(part.model is spec for part in local_clients(component))

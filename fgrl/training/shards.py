@@ -59,7 +59,7 @@ class Shards(ModelParallelStrategy):
         (optimizer,) = checkpoint["optimizer_states"]
         tensors = {WEIGHTS: checkpoint.pop("state_dict"), MOMENTS: optimizer.pop("state")}
         if self.is_global_zero:
-            self._partial.mkdir()
+            self._partial.mkdir(exist_ok=True)  # another process may have begun
             torch.save(checkpoint, self._partial / REST)
         saving: Any = dcp.async_save(tensors, storage_writer=ShardWriter(self._partial), process_group=self._group)
         self._writing = saving

@@ -107,6 +107,8 @@ class TrainingModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.round = checkpoint["round"]
         self.rounds.load_state_dict(checkpoint)
+        if self.settings.strategy != "fsdp":  # of which an older checkpoint may be there
+            self.rounds.resumable = self.round
         self.run.say(f"continuing from round {self.round} of {self.rounds.count}")
 
     # -- one round ----------------------------------------------------------------------------------------------------

@@ -20,10 +20,11 @@ def test_none_takes_it_for_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     class Module(SimpleNamespace):
         interrupted = False
+        rounds = SimpleNamespace(resumable=0)
 
         def fit(self, checkpoint_every: int) -> None:
             trainer: Any = SimpleNamespace(current_epoch=0, max_epochs=9, strategy=another_was_asked, should_stop=False)
-            between: Any = callbacks.BetweenRounds(run, checkpoint_every, lambda: False, lambda: False)  # type: ignore[arg-type]
+            between: Any = callbacks.BetweenRounds(run, checkpoint_every, 0, lambda: False, lambda: False)  # type: ignore[arg-type]
             between.on_train_epoch_end(trainer, self)
             assert trainer.should_stop
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pipeline_helpers import Bench, environment, fake_recipe, fakes
 
+from fgrl.base import ranks
 from fgrl.base.console import Console
 from fgrl.base.errors import Stopped, UsageError
 from fgrl.base.files import write_json
@@ -278,7 +279,10 @@ def test_a_page_of_another_plan_is_not_mistaken_for_this_one(bench: Bench, stage
 
 def test_workers_join_without_writing(bench: Bench, stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = {"first": stages.Counting(devices=2)}
-    (plan(fake_recipe(bench.folder, **recipe), bench.runs)["first"].dir / "out").mkdir(parents=True)
+    stage = plan(fake_recipe(bench.folder, **recipe), bench.runs)["first"].dir
+    (stage / "out").mkdir(parents=True)
+    monkeypatch.setenv(ranks.STORE, "1")
+    (stage / "ranks-1").touch()  # rank 0 has begun
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="--only"):

@@ -82,7 +82,9 @@ def test_the_plan_of_a_local_judge_is_what_the_ledger_says_then(tmp_path, tiny_m
     recipe = write(tmp_path, tiny_model_dir, client=client, verdict="logprobs")
 
     before = planned(recipe)
-    assert before["verdicts"]["estimate"] == {"calls": {"at most": 6 * 3 * 2, "after": "candidates"}}
+    estimate = before["verdicts"]["estimate"]
+    assert estimate["calls"] == {"at most": 6 * 3 * 2, "after": "candidates"}
+    assert estimate["memory"]["answers"] == {"weights": 4 * estimate["parameters"]["answers"]["total"]}
     assert "estimate" not in before["pairs"]
     assert "verdicts: calls: at most 36, their tokens and price unknown: candidates has to run first" in call(
         "plan", recipe, "--runs", tmp_path / "runs"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fgrl.base import stops
 from fgrl.registry import Component, kind
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,18 @@ class ServerGone(Exception):
 
 class ServerRefused(Exception):
     """The server answers that it cannot."""
+
+
+def failures(servers: Sequence[S], call: Callable[[S], Any]) -> dict[int, str]:
+    """Call a function with one server after the other. Return why it failed, by the place of the server."""
+    failed: dict[int, str] = {}
+    for place, server in enumerate(servers):
+        stops.point()
+        try:
+            call(server)
+        except (ServerGone, ServerRefused) as problem:
+            failed[place] = str(problem)
+    return failed
 
 
 class Parcel(ABC):
@@ -51,14 +65,7 @@ class Parcel(ABC):
         """Bring the weights to servers, here to one after the other. Return what went wrong, by the place of the server: why it has
         to be replaced, or "" where it is well and only has to be brought the weights again.
         """
-        failed: dict[int, str] = {}
-        for place, server in enumerate(servers):
-            stops.point()
-            try:
-                self.deliver(server, limit)
-            except (ServerGone, ServerRefused) as problem:
-                failed[place] = str(problem)
-        return failed
+        return failures(servers, lambda server: self.deliver(server, limit))
 
     @abstractmethod
     def arrived(self, server: Any, limit: float) -> str:

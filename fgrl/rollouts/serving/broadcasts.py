@@ -18,6 +18,7 @@ from torch import Tensor, distributed
 from fgrl.base import stops
 from fgrl.base.errors import Stopped
 from fgrl.kinds import ServerGone, ServerRefused
+from fgrl.kinds.transfer import failures
 from fgrl.rollouts.serving.connection import Connection, is_local
 from fgrl.rollouts.serving.parcels import FullParcel, Weights, forget_prefixes
 
@@ -48,11 +49,10 @@ class Broadcasts:
             return {}
         self.close()
         workers: list[int] = []
-        for place, server in enumerate(servers):
-            try:
-                workers.append(server.get("/get_world_size", limit=limit)["world_size"])
-            except (ServerGone, ServerRefused) as problem:
-                return {each: str(problem) if each == place else "" for each in range(len(servers))}
+        if failed := failures(
+            servers, lambda server: workers.append(server.get("/get_world_size", limit=limit)["world_size"])
+        ):
+            return dict.fromkeys(range(len(servers)), "") | failed
         size, wait = 1 + sum(workers), timedelta(seconds=limit)
         listening = socket.create_server((reachable(servers), 0))  # the store would listen on all interfaces
         address, port = listening.getsockname()[:2]
@@ -133,12 +133,7 @@ class BroadcastParcel(FullParcel):
         if failed:
             self.joined.close()
             return failed
-        for place, server in enumerate(servers):
-            try:
-                self._finish(server, sums, limit)
-            except (ServerGone, ServerRefused) as problem:
-                failed[place] = str(problem)
-        return failed
+        return failures(servers, lambda server: self._finish(server, sums, limit))
 
     def _finish(self, server: Connection, sums: Sequence[str], limit: float) -> None:
         for found in server.rpc("fgrl_received", limit=limit):

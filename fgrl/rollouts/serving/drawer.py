@@ -17,6 +17,7 @@ from fgrl.base import stops
 from fgrl.base.errors import EngineFailed, Stopped, UsageError
 from fgrl.feedback.llm import background, together
 from fgrl.kinds import Drawer, Drawing, DrawRequest, Parcel, Transfer
+from fgrl.kinds.transfer import failures
 from fgrl.rollouts.serving import completions, connection
 from fgrl.rollouts.serving.completions import BadAnswer
 from fgrl.rollouts.serving.connection import ServerGone, ServerRefused
@@ -137,32 +138,24 @@ class Served(Drawer):
     def _bring_to(self, slots: Sequence[Slot]) -> dict[int, str]:
         """Bring the weights to servers, and see that they have them. Return what went wrong, as `Parcel.deliver_to_all` does."""
         assert self._parcel is not None
-        limit, every = self.limits.transfer, self.limits.checksum_every
-        failed = self._parcel.deliver_to_all([slot.connection for slot in slots], limit)
-        for place, slot in enumerate(slots):
-            if place in failed:
-                continue
-            try:
-                self._check_version(slot)
-                wrong = (
-                    self._parcel.differing(slot.connection, limit) if every and (self._sent - 1) % every == 0 else []
-                )
-            except (ServerGone, ServerRefused) as problem:
-                failed[place] = str(problem)
-                continue
-            if wrong:
-                raise Stopped(
-                    f"server {slot.number} has other weights than version {self.version} that was sent to it: {len(wrong)} tensors differ, "
-                    f"the first of them {wrong[0]}"
-                )
-        return failed
+        failed = self._parcel.deliver_to_all([slot.connection for slot in slots], self.limits.transfer)
+        reached = [place for place in range(len(slots)) if place not in failed]
+        lost = failures([slots[place] for place in reached], self._check)
+        return failed | {reached[place]: why for place, why in lost.items()}
 
-    def _check_version(self, slot: Slot) -> None:
+    def _check(self, slot: Slot) -> None:
+        """See that a server has the weights of the version that was sent to it."""
         assert self._parcel is not None
-        if (found := self._parcel.arrived(slot.connection, self.limits.transfer)) != self._label:
+        limit, every = self.limits.transfer, self.limits.checksum_every
+        if (found := self._parcel.arrived(slot.connection, limit)) != self._label:
             raise Stopped(
                 f"server {slot.number} reports the weights {found or 'of no version'} after {self._label} was sent to it: the transfer has not "
                 "arrived"
+            )
+        if every and (self._sent - 1) % every == 0 and (wrong := self._parcel.differing(slot.connection, limit)):
+            raise Stopped(
+                f"server {slot.number} has other weights than version {self.version} that was sent to it: {len(wrong)} tensors differ, "
+                f"the first of them {wrong[0]}"
             )
 
     # -- drawing -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import sys
 
 if os.environ.get("TEST_GPU") != "1":  # the same tests on each machine: a copy of a process cannot use its GPU
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -88,6 +89,15 @@ def _a_recipe_of_another_test_has_imported_nothing() -> Iterator[None]:
 
     while loading._by_recipes:
         forget_file(loading._by_recipes.pop())
+
+
+@pytest.fixture(autouse=True)
+def _no_process_group_is_left() -> Iterator[None]:
+    """A copy of this process would count itself to the group, whose threads it does not have, and wait for ever."""
+    yield
+    if "torch.distributed" in sys.modules and (distributed := sys.modules["torch.distributed"]).is_initialized():
+        distributed.destroy_process_group()
+        pytest.fail("the test has left a process group of torch.distributed")
 
 
 @pytest.fixture(autouse=True, scope="session")

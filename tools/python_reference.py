@@ -1,4 +1,4 @@
-"""The page docs/reference/python.md: what `import fgrl` and the code of components use, from signatures and docstrings."""
+"""The page of the reference on Python: what `import fgrl` and the code of components use, from signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 from fgrl.registry import docstrings
 
-HEAD = """<!-- Written by `python tools/reference.py`. -->
-# Python
+HEAD = """# Python
 
 What `import fgrl` gives, and what the code of a component can use. [Python](../how-to/python.md) and
 [write a component](../how-to/write-a-component.md) have examples.

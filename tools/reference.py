@@ -1,17 +1,19 @@
-"""Write docs/reference/: one page for each kind of component, one for the blocks of settings, one for the Python side.
+"""The generated pages of the site's reference: one for each kind of component, for the blocks of settings, for names in other
+toolkits and for the Python side.
 
-`python tools/reference.py` writes the pages; `--check` writes nothing and exits with 1 when one of them is not current. What stands
-there comes from the classes: their docstrings, and of each field the type, default, bounds and docstring.
+`site.py` adds them when the site is built. What they say comes from the classes: their docstrings, and of each field the type,
+default, bounds and docstring.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import python_reference
 
 from fgrl import registry
 from fgrl.base import foreign
@@ -19,58 +21,38 @@ from fgrl.experiments.recipe import know_components
 from fgrl.experiments.recipe.schema import schema
 from fgrl.registry.docstrings import source_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-import python_reference
-
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "docs" / "reference"
-MADE = "<!-- Written by `python tools/reference.py`. -->\n"
 USED_SHOWN = 12
 
 
 def pages() -> dict[str, str]:
-    """The text of each page by its file name."""
+    """Return the text of each page by its file name."""
     know_components()
-    own = {f"{kind}.md": _kind_page(kind) for kind in registry.kinds() if _names(kind)}
+    kinds = sorted(kind for kind in registry.kinds() if _names(kind))
     return {
-        "index.md": _index(),
-        **own,
         "blocks.md": _blocks_page(),
         "names.md": _names_page(),
         "python.md": python_reference.page(),
+        **{f"{kind}.md": _kind_page(kind) for kind in kinds},
     }
 
 
-def stale(folder: Path = FOLDER) -> list[str]:
-    """Names of the pages in `folder` that are missing, out of date, or of a kind that no longer exists."""
-    current = pages()
-    there = {file.name: file.read_text(encoding="utf-8") for file in folder.glob("*.md")}
-    return sorted(name for name in {*current, *there} if current.get(name) != there.get(name))
-
-
-def _names(kind: str) -> list[str]:
-    """fgrl's own components: those of a user's file or of another package are not documented here."""
-    return [name for name in registry.names(kind) if registry.get(kind, name).__module__.startswith("fgrl.")]
-
-
-def _index() -> str:
+def overview() -> str:
+    """Return the end of the reference's start page: tables of the kinds and of a recipe's keys, with links to the pages."""
+    know_components()
     rows = [
         f"| [{kind}]({kind}.md) | {len(names)} | {_first_sentence(registry.kinds()[kind].__doc__)} |"
         for kind in registry.kinds()
         if (names := _names(kind))
     ]
-    recipe = schema()["properties"]
     keys = [
         f"| `{name}` | {about.get('description', 'Variants of this recipe by name.')} |"
-        for name, about in recipe.items()
+        for name, about in schema()["properties"].items()
     ]
     return "\n".join(
         [
-            MADE,
-            "# Reference",
             "",
-            "Every component that a recipe may name and every block of settings, generated from the code. `fgrl show NAME` prints the",
-            "same in the terminal.",
+            "## Kinds of component",
             "",
             "| kind | components | what it is |",
             "|---|---|---|",
@@ -90,9 +72,14 @@ def _index() -> str:
     )
 
 
+def _names(kind: str) -> list[str]:
+    """fgrl's own components: those of a user's file or of another package are not documented here."""
+    return [name for name in registry.names(kind) if registry.get(kind, name).__module__.startswith("fgrl.")]
+
+
 def _kind_page(kind: str) -> str:
     cls = registry.kinds()[kind]
-    lines = [MADE, f"# {kind}", "", _text(cls.__doc__), ""]
+    lines = [f"# {kind}", "", _text(cls.__doc__), ""]
     lines += ["| name | what it does |", "|---|---|"]
     lines += [
         f"| [`{name}`](#{_anchor(name)}) | {_cell(_first_sentence(registry.get(kind, name).__doc__))} |"
@@ -116,7 +103,6 @@ def _names_page() -> str:
     head = [f"| fgrl | {' | '.join(toolkits)} |", "|---" * (1 + len(toolkits)) + "|"]
     return "\n".join(
         [
-            MADE,
             "# Names in other toolkits",
             "",
             "What our settings and commands are called in TRL, OpenRLHF, verl and axolotl. The terminal answers these names with ours. A name",
@@ -139,7 +125,7 @@ def _names_page() -> str:
 
 
 def _blocks_page() -> str:
-    lines = [MADE, "# Blocks of settings", ""]
+    lines = ["# Blocks of settings", ""]
     lines += [
         "Groups of fields that a recipe nests in components. `fgrl show rl.train` prints the block of one place.",
         "",
@@ -206,19 +192,3 @@ def _code(text: str) -> str:
 def _anchor(name: str) -> str:
     """Of its heading, as GitHub and mkdocs make it."""
     return re.sub(r"[^\w\- ]", "", name).lower().replace(" ", "-")
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--check"]:
-        names = stale()
-        print(
-            "\n".join(f"docs/reference/{name} is not current: python tools/reference.py" for name in names) or "current"
-        )
-        sys.exit(bool(names))
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    current = pages()
-    for name in stale():
-        if name in current:
-            (FOLDER / name).write_text(current[name], encoding="utf-8")
-        else:
-            (FOLDER / name).unlink()

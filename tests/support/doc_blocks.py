@@ -15,10 +15,8 @@ FENCE = re.compile(
 INLINE = re.compile(r"(?<!`)`(fgrl [^`\n]+)`(?!`)")
 
 
-def pages(*, generated: bool = False) -> list[Path]:
-    """generated: also those of docs/reference, which repeat docstrings and are compared with the code by a test of their own."""
-    written = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [page for page in written if generated or page.parent != ROOT / "docs" / "reference"]
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @dataclass(frozen=True)

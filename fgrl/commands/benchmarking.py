@@ -27,7 +27,7 @@ Examples:
 Two tasks, as the benchmark's own methods: six trials with one seed (over turns three rates with three seeds), then five seeds with the
 best settings. Writes beside the method NAME.yaml (its recipe), NAME.jsonl (a line for each run; the same command goes on where they
 end) and NAME.svg. About 15 minutes on two cores, of which the first command in a folder of runs spends up to nine on the model that all
-methods start from. Exit code 7 where --check does not hold. See docs/credit-benchmark.md.
+methods start from. Exit code 7 where --check does not hold. See docs/credit-benchmark-method.md.
 """
 
 
@@ -74,4 +74,4 @@ def rank(
         return
     echo(benchmark.text_of(place))
     echo(f"figure: {benchmark.draw(place) or 'none: no run says which words were credited'}")
-    echo(f"lines: {place.sheet.file}; to send them in: docs/credit-benchmark.md, `Send it in`")
+    echo(f"lines: {place.sheet.file}; to send them in: docs/credit-benchmark-method.md, `Send it in`")

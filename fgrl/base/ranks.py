@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from fgrl.base import lazy
 
 distributed = lazy.load("torch.distributed")
+
+_apart = False
 
 LOOPBACK = ("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
 """A variable and its value. Keeps gloo on the interface that other machines do not reach, where all processes are on this one."""
@@ -79,10 +82,26 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
 # -- the processes of a stage, once they are connected -------------------------------------------------------------------
 
 
-def connected() -> int:
-    """Return how many processes are connected with each other, this one among them."""
+def world() -> int:
+    """Return how many processes the stage has, this one among them, as far as they are connected."""
     loaded = "torch.distributed" in sys.modules  # whoever connects processes has loaded it
     return distributed.get_world_size() if loaded and distributed.is_available() and distributed.is_initialized() else 1
+
+
+def connected() -> int:
+    """Return how many processes work with each other, this one among them: all of the stage, one inside `apart`."""
+    return 1 if _apart else world()
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Inside, this process works as if it were alone, whatever the others do meanwhile."""
+    global _apart
+    before, _apart = _apart, True
+    try:
+        yield
+    finally:
+        _apart = before
 
 
 def place() -> int:

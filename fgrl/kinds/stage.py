@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+from fgrl.kinds.engine import Engine
 from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Component, Key, alternatives, kind, walk
 from fgrl.types import Product, Ref
@@ -55,16 +56,18 @@ class Stage(Component, ABC):
         """Return what the stage will ignore or do otherwise than its settings suggest, for `validate`, `plan` and
         `run`.
         """
-        wanted = getattr(self, "devices", 1)  # a field of stages that can share their work out
+        wanted = getattr(self, "devices", 1)
         if self.processes() >= wanted:
             return []
-        return [
-            f"devices is {wanted}, and one process computes: it alone asks servers, or the language model of a reward"
-        ]
+        return [f"devices is {wanted}, and one process is enough: servers or an endpoint do the work, or no model does"]
 
     def processes(self) -> int:
-        """Return how many processes compute together, one a device. Several are started, and all call `run`."""
-        return 1
+        """Return how many processes compute together, one a device. Several are started, and all call `run`.
+
+        It is the field `devices` of stages that share their work out; but servers are asked by one process.
+        """
+        served = any(isinstance(part, Engine) and part.elsewhere() is not None for _path, part in walk(self))
+        return 1 if served else getattr(self, "devices", 1)
 
     def nodes(self) -> int:
         """Return how many machines these processes are on."""

@@ -109,7 +109,8 @@ def answers(
             if world > 1 and not ranks.is_mine(number):
                 continue
             if part is None or not part.exists():
-                answers = answers_to(asked_now, place)
+                with nullcontext() if parts is None else ranks.apart():
+                    answers = answers_to(asked_now, place)
                 if part is None:
                     every += answers
                 else:

@@ -77,3 +77,20 @@ def test_a_job_of_slurm_is_checked(tmp_path: Path) -> None:
         read(machines(tmp_path, "slurm: {time: two days}\n"))
     with pytest.raises(Problems, match=r"slurm\.partiton.*(\n.*)*did you mean \"partition\""):
         read(machines(tmp_path, "slurm: {partiton: long}\n"))
+
+
+def test_devices_of_a_machine_are_for_stages_in_which_a_model_works(tmp_path: Path) -> None:
+    client = "{name: local, model: smollm2-135m-instruct}"
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "about: Answers.\nvars: {client: {name: openai, model: m}}\n"
+        "stages: {answers: {name: annotate, data: {name: lines, path: topics.txt}, annotator: {name: answer, client: '${vars.client}', "
+        "prompt: prompt.txt}}}\n"
+    )
+    (tmp_path / "topics.txt").write_text("rivers\n")
+    (tmp_path / "prompt.txt").write_text("{prompt}\n")
+    usual = machines(tmp_path, "train: {devices: 2}\n")
+    assert placed(usual, load(recipe, [])) == []
+    assert placed(usual, load(recipe, [f"vars.client={client}"])) == ["stages.answers.devices=2"]
+    named = machines(tmp_path, "stages: {answers: {devices: 2}}\n")
+    assert placed(named, load(recipe, [])) == ["stages.answers.devices=2"]

@@ -50,7 +50,7 @@ def main(rank: int, world: int, folder: Path, model: str, url: str) -> None:
     drew: list[str] = []
     answer_share = Local.answer_share
     Local.answer_share = lambda self, work: (  # type: ignore[method-assign]
-        drew.extend(prompt.key for prompt in work), answer_share(self, work),
+        drew.extend(prompt.key for batch in work for prompt in batch), answer_share(self, work),
     )[1]  # fmt: skip
 
     # 1. a model of this process, greedy and drawn; a second time from the cache

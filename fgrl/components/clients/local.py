@@ -136,7 +136,9 @@ class Local(Cached):
                     return
                 waiting = waiting[len(batch) :]
                 started = time.monotonic()
-                work = [_Asked(self._stream_key(call), call.request, prompts[call.key]) for call in batch]
+                asked = [_Asked(self._stream_key(call), call.request, prompts[call.key]) for call in batch]
+                # what a rank draws together does not depend on their number
+                work = [asked[start : start + self.batch_size] for start in range(0, len(asked), self.batch_size)]
                 completions = self.share(work) if self.engine.elsewhere() is None else self.answer_share(work)
                 seconds_each = (time.monotonic() - started) / len(batch)
                 for call, completion in zip(batch, completions, strict=True):
@@ -158,11 +160,12 @@ class Local(Cached):
             batch.append(call)
         return batch
 
-    def answer_share(self, work: list[_Asked]) -> list[Completion]:
-        """Answers to prompts of one length limit and temperature, drawn by this process's model."""
+    def answer_share(self, work: list[list[_Asked]]) -> list[Completion]:
+        """Answers to batches of prompts of one length limit and temperature, drawn by this process's model."""
         if not work:
             return []
-        model, parameters = self._run.model(self.model), self.parameters(work[0].request)
+        every = [asked for batch in work for asked in batch]
+        model, parameters = self._run.model(self.model), self.parameters(every[0].request)
         sampling = Sampling(
             max_new_tokens=parameters["max_tokens"],
             max_prompt_tokens=self.max_prompt_tokens,
@@ -170,16 +173,16 @@ class Local(Cached):
             top_p=self.top_p,
             batch_size=self.batch_size,
         )
-        prompts = [asked.prompt for asked in work]
-        streams = [stream(asked.key) for asked in work]
-        wanted = [asked.request.logprobs for asked in work]
+        prompts = [asked.prompt for asked in every]
+        streams = [stream(asked.key) for asked in every]
+        wanted = [asked.request.logprobs for asked in every]
         rows = [row for row, count in enumerate(wanted) if count]
-        likely: list[dict[str, float] | None] = [None] * len(work)
+        likely: list[dict[str, float] | None] = [None] * len(every)
         logits = _first_logits(model, [prompts[row] for row in rows]) if rows else None
         if logits is not None:
             for row, line in zip(rows, logits.log_softmax(1), strict=True):
                 likely[row] = _most_likely(model.tokenizer, line, wanted[row])
-        if logits is not None and len(rows) == len(work) and sampling.max_new_tokens == 1 and not self.stop_at_json:
+        if logits is not None and len(rows) == len(every) and sampling.max_new_tokens == 1 and not self.stop_at_json:
             # verdicts of one token: one pass serves both
             uniform = drawing.uniforms(self.seed, streams, 1)[:, 0].to(logits.device)
             first = drawing.draw(logits, uniform, temperature=sampling.temperature, top_p=sampling.top_p)

@@ -95,7 +95,8 @@ class Machines(Settings):
     """Where the stages of a recipe train and draw."""
 
     train: Place = Place()
-    """For every stage that trains; `devices` also for those that share their work out (sample, calibrate, evaluate)."""
+    """For every stage that trains; `devices` also for those that share their work out (`sample`, `calibrate`, `evaluate`, `annotate`,
+    `grade`), but where servers or an endpoint do the work."""
     engine: dict[str, Any] = {}
     """For every engine that has these fields: `devices`, `copies`, `tensor_parallel`, `transfer`, `python`, `servers`, `memory`,
     `rest` and the others of `fgrl show engine vllm` that count for no key.
@@ -136,7 +137,9 @@ def placed(file: Path, recipe: Recipe) -> list[str]:
         if value is not None
     ]
     for name in sharing:
-        devices = (machines.train.model_dump() | _given(machines.stages.get(name)))["devices"]
+        shares = recipe.stages[name].model_copy(update={"devices": 2}).processes() > 1
+        usual = {"devices": machines.train.devices if shares else None}
+        devices = (usual | _given(machines.stages.get(name)))["devices"]
         overrides += [] if devices is None else [f"stages.{name}.devices={devices}"]
     _check(machines.engine, [engine for own in engines.values() for _path, engine in own], f"{file}: engine")
     for name, own in engines.items():

@@ -37,6 +37,13 @@ class AnnotateStage(Stage):
     """Share of the questions to a language model that may stay without a usable answer, or of the cases for which a
     rule may fail; with more of them the stage stops unfinished, so that the same command asks them again.
     """
+    devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
+    """Processes that share the questions to a `local` model out, one per device; it is one where no such model is asked.
+    The result is that of one process."""
+
+    def processes(self) -> int:
+        """Return `devices` where a model of this machine is asked: all processes ask the same, and each answers a part."""
+        return super().processes() if counting.local_clients(self.annotator) else 1
 
     def run(self, run: Run) -> dict[str, Any]:
         self.setup(run)
@@ -51,6 +58,8 @@ class AnnotateStage(Stage):
                 own = self.annotator.counts()
                 counts = {n: counts.get(n, 0) + own.get(n, 0) for n in (*counts, *own)} if counts else dict(own)
 
+        if run.rank:  # it asks what rank 0 asks, and answers its part
+            return {"samples": sum(1 for _ in annotated())}
         made = write_jsonl(run.out / "samples.jsonl", annotated())
         failed = self.annotator.failed()
         if failed:
@@ -83,7 +92,8 @@ class AnnotateStage(Stage):
         most = max((part.max_prompt_tokens for part in counting.local_clients(self.annotator)), default=0)
         if most:
             given = counting.texts(self.data, peek, most, most)
-            yield from counting.answering(self.annotator, given.rows, given.prompt + given.response, peek)
+            tokens, devices = given.prompt + given.response, self.processes()
+            yield from counting.answering(self.annotator, given.rows, tokens, peek, devices=devices)
 
     def _given(self, peek: Peek) -> Expected | None:
         """Return an upper bound on what the annotator will get."""

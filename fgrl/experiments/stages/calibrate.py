@@ -56,12 +56,7 @@ class CalibrateStage(Stage):
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=2, le=1_000_000)
     """Responses scored at the same time."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share the responses out, one per device; it is one where the reward asks a language model. The
-    result is that of one process."""
-
-    def processes(self) -> int:
-        """Return `devices`; what a reward asks a language model is asked by one process."""
-        return self.devices if self.reward.asked_client() is None else 1
+    """Processes that share the responses out, one per device. The result is that of one process."""
 
     def _rows(self, model: Any, limit: int | None = None) -> Any:
         return encoding.pairs(islice(self.data.pairs(), limit), model, self.max_prompt_tokens, self.max_tokens)
@@ -133,12 +128,13 @@ class CalibrateStage(Stage):
                 if not ranks.is_mine(number):
                     continue
                 if not part.exists():
-                    rollout = scoring.as_rollout(
-                        [rollouts.given(model, rows[i]["prompt"], rows[i]["response"]) for i in chosen], model,
-                        needs=self.reward.needs(), reference=model,
-                        entropies=None if entropies is None else [entropies[i] for i in chosen],
-                    )  # fmt: skip
-                    actions = zip(("rewards", "locations", "valid"), self.reward.actions(rollout), strict=True)
+                    with ranks.apart():
+                        rollout = scoring.as_rollout(
+                            [rollouts.given(model, rows[i]["prompt"], rows[i]["response"]) for i in chosen], model,
+                            needs=self.reward.needs(), reference=model,
+                            entropies=None if entropies is None else [entropies[i] for i in chosen],
+                        )  # fmt: skip
+                        actions = zip(("rewards", "locations", "valid"), self.reward.actions(rollout), strict=True)
                     with atomically(part) as partial:
                         safetensors.save_file({name: values.cpu().contiguous() for name, values in actions}, partial)
                 ticker.advance(len(chosen))

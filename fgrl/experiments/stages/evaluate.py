@@ -24,7 +24,7 @@ from fgrl.measuring.held_out import HeldOut, judged, meanings, measure
 from fgrl.measuring.number_names import NumberName
 from fgrl.measuring.overlap import HeldOutItem, settle
 from fgrl.measuring.reward_numbers import OfRewards
-from fgrl.registry import Key, Unkeyed, build, name_of, register
+from fgrl.registry import Key, Unkeyed, build, name_of, register, walk
 from fgrl.types import Product, Ref, Report, Sample
 
 if TYPE_CHECKING:
@@ -76,13 +76,16 @@ class EvaluateStage(Stage, HeldOut):
     show: Annotated[int, Unkeyed] = Field(10, ge=0)
     """Answers printed at the end."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share the drawing and scoring of answers out, one per device; it is one where servers draw, or a
-    reward asks a language model. The result is that of one process."""
+    """Processes that share out drawing and scoring answers, and what metrics ask a `local` model, one per device; it is one
+    where servers draw. The result is that of one process."""
 
     def processes(self) -> int:
-        """Return `devices` where they draw; servers, and language models that a reward asks, are asked by one process."""
-        asks = any(reward.asked_client() for reward in self.rewards.values())
-        return self.devices if self.models and self.engine.elsewhere() is None and not asks else 1
+        """Return `devices` where models answer, or metrics ask a model of this machine."""
+        return super().processes() if self.models or self._asks_here() else 1
+
+    def _asks_here(self) -> bool:
+        """Return True if metrics ask a model of this machine, so that all processes measure together."""
+        return any(counting.local_clients(metric) for metric in self.metrics)
 
     @property
     def names(self) -> list[str]:
@@ -175,12 +178,15 @@ class EvaluateStage(Stage, HeldOut):
             role = memory.Role(name, model)
             yield from counting.drawing(role, drawn, self.sampling, self.engine, peek, devices=self.processes())
         asking, answers = [*self.rewards.values(), *self.metrics], drawn.rows * len(self.models)
+        devices = self.processes()
         for part in asking:
-            yield from counting.answering(part, answers, texts.prompt + texts.response, peek)
+            yield from counting.answering(part, answers, texts.prompt + texts.response, peek, devices=devices)
+        of_rewards = [part for reward in self.rewards.values() for _path, part in walk(reward)]
         for role in self._measuring():
             if not any(counting.is_asked(part, role.spec) for part in asking):
                 often = len(self.models) * counting.readings(asking, role, drawn)
-                yield counting.passing(f"pass of {role.name}", role, drawn, peek, times=often)
+                sharing = devices if any(part is role.spec for part in of_rewards) else 1
+                yield counting.passing(f"pass of {role.name}", role, drawn, peek, sharing, often)
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
         """Return the number of questions, in a plan: exact where all answers are given, else an upper bound."""
@@ -267,26 +273,30 @@ class EvaluateStage(Stage, HeldOut):
                         parts=part.with_suffix(""),
                     )  # fmt: skip
                     first += len(group)
-                if run.rank:
-                    continue
-                self.check_conversations(name, own, run.say)
-                write_answers(part, {name: own})
-                shutil.rmtree(part.with_suffix(""), ignore_errors=True)
+                if run.rank == 0:
+                    self.check_conversations(name, own, run.say)
+                    write_answers(part, {name: own})
+                    shutil.rmtree(part.with_suffix(""), ignore_errors=True)
+                ranks.meet()
             answers[name] = read_answers(part)[name]
             if (cut_of_model := run.dir / f"cut-{name}.json").exists():  # of an earlier start, too
                 counts |= {f"{what} of {name}": number for what, number in json.loads(cut_of_model.read_text()).items()}
             run.stop_if_interrupted()
-        if not ranks.leave():
+        together = self._asks_here()
+        if not together and not ranks.leave():
             return {}
         for name, reader in self.given.items():
             answers[name] = given.answers(name, reader.read(), prompts, cut=cut)
-        if answered_by:
-            write_json(run.out / policy_records.FILE, answered_by)
-        write_answers(run.out / "answers.jsonl", {name: judged(self.metrics, own) for name, own in answers.items()})
-        for benchmark in self.files:
-            answer_files.write(benchmark, run.out, answers)
+        if run.rank == 0:
+            if answered_by:
+                write_json(run.out / policy_records.FILE, answered_by)
+            write_answers(run.out / "answers.jsonl", {name: judged(self.metrics, own) for name, own in answers.items()})
+            for benchmark in self.files:
+                answer_files.write(benchmark, run.out, answers)
         # 2. numbers
         measured, observed = measure(self.every_metric(), answers, self.baseline)
+        if together and not ranks.leave():
+            return {}
         about = meanings(self.every_metric(), measured)
         means = comparison.write(run.out, self.baseline, measured, about, observed)
         # 3. a look

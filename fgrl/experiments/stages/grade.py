@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fgrl.base import lazy
+from fgrl.base import lazy, ranks
 from fgrl.base.errors import DataError
-from fgrl.base.files import write_json_lines
+from fgrl.base.files import write_json, write_json_lines
 from fgrl.base.ops.spans import TOKEN_POLICY, Conflict, TokenPolicy
-from fgrl.experiments.stages import names
+from fgrl.experiments.stages import counting, names
 from fgrl.experiments.stages.sizes import scorers
 from fgrl.feedback.llm import estimating
 from fgrl.feedback.rules.criterion_rules import CriterionRules
@@ -24,7 +27,7 @@ from fgrl.measuring.observations import Observations, Observed
 from fgrl.measuring.span_numbers import GradedResponse, MarkedSpan, Place
 from fgrl.measuring.span_sets import Labels, MarkedResponse, Marks, Offsets, SpanSet, Unit
 from fgrl.measuring.statistics import Measured
-from fgrl.registry import Unkeyed, register
+from fgrl.registry import Unkeyed, register, walk
 from fgrl.training.memory import Workload, estimate
 from fgrl.types import Report, Sample, Span
 
@@ -92,6 +95,20 @@ class GradeStage(Stage):
     """Draws of the bootstrap."""
     batch_size: Annotated[int, Unkeyed] = Field(64, ge=1)
     """Responses weighed at the same time (by relevances)."""
+    devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
+    """Processes that share out what models of this machine do, those of relevances or a `local` judge, one per device. The
+    result is that of one process."""
+
+    def processes(self) -> int:
+        """Return `devices` where relevances have a model, or a model of this machine judges."""
+        models = [
+            spec
+            for relevance in self.relevance.values()
+            for _path, spec in walk(relevance)
+            if isinstance(spec, ModelSpec)
+        ]
+        asked = [] if self.judge is None else counting.local_clients(self.judge)
+        return super().processes() if models or asked else 1
 
     @property
     def rows(self) -> list[str]:
@@ -176,7 +193,10 @@ class GradeStage(Stage):
             if self.judge is not None:
                 observed[JUDGED], counts = self._judged(self.judge, left, right, labels, run)
                 summary |= counts
-            write_json_lines(run.out / "graded.jsonl", _records(left, rows))
+            if run.rank == 0:
+                write_json_lines(run.out / "graded.jsonl", _records(left, rows))
+        if not ranks.leave():
+            return {}
         numbers = {pattern: meaning._asdict() for pattern, meaning in span_numbers.MEANINGS.items()}
         about = {name: {"purpose": "reward", "numbers": numbers} for name in (self.unit, SPANS) if name in observed}
         metrics = {name: own.derived() for name, own in observed.items()}
@@ -295,7 +315,8 @@ class GradeStage(Stage):
         prompts = [marked.prompt for marked in left.values()]
         every = {name: prompts for name in right if name != judge.versus}
         numbers, said, counts = judge.decide(self._contests(left, right), labels, run.seed, every)
-        write_json_lines(run.out / "judgements.jsonl", said)
+        if run.rank == 0:
+            write_json_lines(run.out / "judgements.jsonl", said)
         about = f"against {judge.versus or LEFT}; own prompt, orders: {judge.orders}"
         judged = ["judge", *([f"right.{judge.versus}"] if judge.versus else [])]
         return self._observed(numbers, about, judged), {f"judge: {name}": n for name, n in counts.items()}
@@ -309,13 +330,22 @@ class GradeStage(Stage):
             check_scorer(relevance, GRADED_NEEDS, field=f"relevance.{name}")
         rules = CriterionRules(run)
         graded: dict[str, list[relevance_grading.Graded]] = {name: [] for name in self.relevance}
-        with run.progress("responses", len(samples) * len(graded)) as ticker:
+        parts: list[tuple[str, Path]] = []
+        (run.dir / "parts").mkdir(exist_ok=True)
+        with run.progress("responses", len(samples) * len(graded) // ranks.connected()) as ticker:
             for name, relevance in self.relevance.items():
                 for start in range(0, len(samples), self.batch_size):
                     batch = samples[start : start + self.batch_size]
-                    graded[name] += relevance_grading.grade(relevance, batch, rules, tokenizer)
-                    ticker.advance(len(batch))
+                    part = run.dir / "parts" / f"{name}-{start:08d}-{start + len(batch):08d}.json"
+                    parts.append((name, part))
+                    if ranks.is_mine(len(parts)) and not part.exists():
+                        weighed = relevance_grading.grade(relevance, batch, rules, tokenizer)
+                        write_json(part, [asdict(row) for row in weighed], indent=None)
+                        ticker.advance(len(batch))
                     run.stop_if_interrupted()
+        ranks.meet()
+        for name, part in parts:
+            graded[name] += [relevance_grading.Graded(**row) for row in json.loads(part.read_text())]
         left_out = {"without a response": len(read) - len(samples)} if len(samples) < len(read) else {}
         by_relevance = {name: relevance_grading.numbers(rows, self.threshold) for name, rows in graded.items()}
         return by_relevance, {"responses": len(samples), **left_out}

@@ -57,10 +57,6 @@ class SampleStage(Stage):
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
     """Processes that share the prompts out, one per device; one asks servers. The result is that of one process."""
 
-    def processes(self) -> int:
-        """Return `devices` where they draw; servers are asked by one process."""
-        return self.devices if self.engine.elsewhere() is None else 1
-
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("model",): (self.model, "lm")}
 

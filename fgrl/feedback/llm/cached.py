@@ -6,8 +6,8 @@
 3. the rest is sent (`put`); each answer is in the ledger and in the cache before anything else can fail
 4. a limit, a Ctrl-C or an error stops new calls; those in flight end and are stored; then it is raised
 
-Of several processes that train together rank 0 does all of this, and hands the answers on. What asks alone
-(`Client.complete_alone`) does all of it in its own process; each process then has an equal part of the limits.
+Of several processes that work together rank 0 does all of this, and hands the answers on. What asks alone
+(`Client.complete_alone`, and everything inside `ranks.apart`) does all of it in its own process; each process then has an equal part of the limits.
 """
 
 from __future__ import annotations
@@ -211,6 +211,7 @@ class Cached(Client, ABC):
 
         def direct(share: together.Share[Any, Any]) -> tuple[list[Completion], dict[str, Any]]:
             self._share = share
+            self._open()  # rank 0 has opened them; another one works apart from the others
             return self._completed(requests), self.counts()
 
         answers, self._counts = together.lead(direct, self.answer_share)
@@ -253,7 +254,8 @@ class Cached(Client, ABC):
 
     def _asked(self, missing: list[Call], *, cached: int, alone: bool) -> dict[str, Completion]:
         """Outcomes of new calls, by key. Nothing is shown of those of a thread."""
-        run, account, world = self._run, self._account, ranks.connected() if alone else 1
+        run, account = self._run, self._account
+        world = ranks.world() if alone or ranks.connected() == 1 else 1  # of the processes that share the limits
         assert account is not None
         shown = run.progress(f"asking {self.identity()['model']}", cached + len(missing), cached) if not alone else None
         with shown or nullcontext(Ticking("", 0, 0, lambda _ticker: None)) as ticker:

@@ -107,7 +107,7 @@ def _one_thread() -> None:
         return  # the tests that do not need it run without
     import torch
 
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
 @pytest.fixture(autouse=True, scope="session")

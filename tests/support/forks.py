@@ -24,6 +24,7 @@ def forked(work: Callable[[], Any]) -> int:
         return process
     status = 1
     try:
+        torch.set_num_threads(1)  # a copy has no other threads, and a pool of OpenMP's would wait for them for ever
         work()
         status = 0
     except BaseException:

@@ -68,14 +68,10 @@ def answers(
             micro_batch_size=FROZEN_MICRO_BATCH_SIZE,
         )  # fmt: skip
 
-    def answers_to(asked_now: Sequence[Sample], place: int) -> list[Answer]:
-        # 1. draw
-        groups = rollouts.draw(
-            model, talker, asked_now, sampling, asked.per_prompt, seed=seed, first=place
-        )  # fmt: skip
+    def answers_of(asked_now: Sequence[Sample], place: int, groups: Sequence[Sequence[DrawnResponse]]) -> list[Answer]:
+        # 1. score
         drawn = [response for group in groups for response in group]
         samples = rollouts.answered([sample for sample in asked_now for _ in range(asked.per_prompt)], drawn)
-        # 2. score
         rollout = as_rollout(
             drawn, model, needs=needs, reference=reference, samples=samples, lent_policy=lent_policy,
             first_row=place * asked.per_prompt, min_new_tokens=sampling.min_new_tokens,
@@ -86,13 +82,14 @@ def answers(
             recorded(name, sample, response, rollout, i, scored, model.tokenizer)
             for i, (sample, response) in enumerate(zip(samples, drawn, strict=True))
         ]
-        # 3. ask on
+        # 2. ask on
         streams = range(place * asked.per_prompt, place * asked.per_prompt + len(drawn))
         ask_follow_ups(model, drawer, sampling, samples, answers, seed=seed, streams=streams)
         return answers
 
-    every: list[Answer] = []
+    own: dict[int, list[Answer]] = {}
     stored: list[Path] = []
+    missing: list[tuple[int, Sequence[Sample]]] = []
     world = 1 if parts is None else ranks.connected()
     if parts is not None:
         parts.mkdir(parents=True, exist_ok=True)
@@ -103,27 +100,36 @@ def answers(
         drawer.take(model, 0)  # all processes, also one without prompts
         for number, start in enumerate(range(0, max(len(prompts), model.sharded), chunk)):
             asked_now, place = prompts[start : start + chunk], first + start
-            part = None if parts is None else parts / f"{place:08d}-{place + len(asked_now):08d}.jsonl"
-            if part is not None:
-                stored.append(part)
+            if parts is not None:
+                stored.append(parts / f"{place:08d}-{place + len(asked_now):08d}.jsonl")
             if world > 1 and not ranks.is_mine(number):
                 continue
-            if part is None or not part.exists():
-                with nullcontext() if parts is None else ranks.apart():
-                    answers = answers_to(asked_now, place)
-                if part is None:
-                    every += answers
-                else:
-                    again = any(answer.lost is not None for answer in answers)  # by a process that continues
-                    write_answers(part.with_suffix(LOST) if again else part, {name: answers})
+            if parts is None or not stored[-1].exists():
+                missing.append((place, asked_now))
+            else:
+                ticker.advance(len(asked_now) * asked.per_prompt)
+        drawn_parts = rollouts.draw_parts(
+            model, talker, missing, sampling, asked.per_prompt, seed=seed,
+            together=asked.engine.elsewhere() is not None and asked.environment is None and not model.sharded,
+        )  # fmt: skip
+        for number, groups in drawn_parts:
+            place, asked_now = missing[number]
+            with nullcontext() if parts is None else ranks.apart():
+                answers = answers_of(asked_now, place, groups)
+            if parts is None:
+                own[number] = answers
+            else:
+                part = stored[(place - first) // chunk]
+                again = any(answer.lost is not None for answer in answers)  # by a process that continues
+                write_answers(part.with_suffix(LOST) if again else part, {name: answers})
             ticker.advance(len(asked_now) * asked.per_prompt)
             stops.point()
     if world > 1:
         ranks.meet()
         stored = stored if ranks.place() == 0 else []  # which it may remove at once
-    for part in stored:
-        every += read_answers(part if part.exists() else part.with_suffix(LOST))[name]
-    return every
+    for number, part in enumerate(stored):
+        own[number] = read_answers(part if part.exists() else part.with_suffix(LOST))[name]
+    return [answer for _number, answers in sorted(own.items()) for answer in answers]
 
 
 def ask_follow_ups(

@@ -9,6 +9,7 @@ from fgrl.rollouts.collecting import (
     check_exact,
     collect,
     draw,
+    draw_parts,
     requests,
     sample,
     score,

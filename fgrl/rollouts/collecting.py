@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -264,12 +264,42 @@ def draw(
 ) -> list[list[DrawnResponse]]:  # fmt: skip
     """`per_prompt` responses to each prompt, drawn as `requests` says and `read`."""
     asked = requests(model.tokenizer, prompts, sampling, per_prompt, seed=seed, first=first, converses=drawer.converses)
-    drawn = _drawn(model, drawer, asked)
-    return [drawn[i : i + per_prompt] for i in range(0, len(drawn), per_prompt)]
+    return _by_prompt(_drawn(model, drawer, asked), per_prompt)
+
+
+def draw_parts(
+    model: Any, drawer: Drawer, parts: Sequence[tuple[int, Sequence[Sample]]], sampling: Sampling, per_prompt: int, *, seed: int, together: bool
+) -> Iterator[tuple[int, list[list[DrawnResponse]]]]:  # fmt: skip
+    """Yield the number of each part with its responses, as soon as all of them are there. A part is the number of its first prompt and its
+    prompts. together: the drawer gets all parts at once, so that it need not wait for the longest response of each; they come in
+    any order, and while others are still drawn.
+    """
+    if not together:
+        for place, (first, prompts) in enumerate(parts):
+            yield place, draw(model, drawer, prompts, sampling, per_prompt, seed=seed, first=first)
+        return
+    drawing = drawer.drawing()
+    asked = [requests(model.tokenizer, own, sampling, per_prompt, seed=seed, first=first) for first, own in parts]
+    numbers = [drawing.submit(own) for own in asked]
+    places = {number: place for place, own in enumerate(numbers) for number in own}
+    found: list[dict[int, DrawnResponse]] = [{} for _ in parts]
+    for number, response in drawing:
+        place = places[number]
+        found[place][number] = response
+        if len(found[place]) == len(numbers[place]):
+            drawn = [found[place].pop(one) for one in numbers[place]]
+            yield place, _by_prompt(_read(model, asked[place], drawn), per_prompt)
+
+
+def _by_prompt(drawn: Sequence[DrawnResponse], per_prompt: int) -> list[list[DrawnResponse]]:
+    return [list(drawn[i : i + per_prompt]) for i in range(0, len(drawn), per_prompt)]
 
 
 def _drawn(model: Any, drawer: Drawer, asked: Sequence[DrawRequest]) -> list[DrawnResponse]:
-    drawn = drawer.draw(asked)
+    return _read(model, asked, drawer.draw(asked))
+
+
+def _read(model: Any, asked: Sequence[DrawRequest], drawn: Sequence[DrawnResponse]) -> list[DrawnResponse]:
     return [
         read(model.tokenizer, each, each.prompt if one.sample else one.prompt)
         for one, each in zip(asked, drawn, strict=True)

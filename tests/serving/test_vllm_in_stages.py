@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from model_helpers import tiny
 from pipeline_helpers import fgrl, lives
 from stub_engine import interpreter
+from stub_engine import stage as opened_stage
 from tiny_recipe import a_run, alone, log, write
 
-from fgrl import registry
+from fgrl import registry, rollouts
 from fgrl.base.console import Console
+from fgrl.experiments.stages import sample
 from fgrl.kinds import Engine
+from fgrl.kinds.specs import Sampling
 from fgrl.registry import build
 from fgrl.rollouts.serving.servers import Servers
-from fgrl.types import Message, Request
+from fgrl.types import Message, Request, Sample
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -99,24 +104,62 @@ def test_two_processes_share_the_servers_of_rank_0(
     assert len(lines) == 3 * 12 + 2, "an evaluation of one prompt leaves the other process without any"
 
 
-def test_samples_are_asked_for_all_together(
-    tmp_path: Path, tiny_model_dir: Path, engine: str, started: list[int]
+def test_samples_are_asked_for_all_together_and_kept_part_by_part(
+    tmp_path: Path, tiny_model_dir: Path, engine: str, started: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A run that ends when two parts of three are kept goes on with the third alone."""
     prompts = tmp_path / "topics.txt"
     prompts.write_text("\n".join(f"topic {number}" for number in range(10)))
-    stage = registry.get("stage", "sample")(
-        prompts=build(registry.kinds()["reader"], {"name": "lines", "path": str(prompts)}),
-        model={"base": str(tiny_model_dir)}, sampling={"max_new_tokens": 5, "batch_size": 2}, per_prompt=2,
-        engine=build(Engine, json.loads(json.dumps(_as_mapping(engine)))),
-    )  # fmt: skip
-    run = a_run(tmp_path / "sample")
-    stage.run(run)
-    run.close()
-    assert len(started) == 1
-    assert len(list((tmp_path / "sample" / "parts").glob("*.jsonl"))) == 3, (
-        "parts of 8 responses, which the engine takes at once"
-    )
+    written = sample.write_jsonl
+
+    def drawn(folder: Path, last: int) -> list[Path]:
+        stage = registry.get("stage", "sample")(
+            prompts=build(registry.kinds()["reader"], {"name": "lines", "path": str(prompts)}),
+            model={"base": str(tiny_model_dir)}, sampling={"max_new_tokens": 5, "batch_size": 2}, per_prompt=2,
+            engine=build(Engine, json.loads(json.dumps(_as_mapping(engine)))),
+        )  # fmt: skip
+        left = [last]
+
+        def counted(path: Path, records: Any) -> int:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            return written(path, records)
+
+        monkeypatch.setattr(sample, "write_jsonl", counted)
+        run = a_run(folder)
+        with contextlib.closing(run), contextlib.nullcontext() if last > 2 else pytest.raises(KeyboardInterrupt):
+            stage.run(run)
+        return sorted((folder / "parts").glob("*.jsonl"))
+
+    assert len(drawn(tmp_path / "one", 9)) == 3, "parts of 8 responses, which the engine takes at once"
     assert len(models_asked(tmp_path)) == 20
+    kept = {part: part.stat().st_ino for part in drawn(tmp_path / "two", 2)}
+    assert len(kept) == 2
+    (tmp_path / "stub.log").unlink()
+    parts = drawn(tmp_path / "two", 9)
+    assert len(models_asked(tmp_path)) in (4, 8), "responses of the part that was not kept"
+    assert all(part.stat().st_ino == kept.get(part, part.stat().st_ino) for part in parts)
+    assert len(parts) == 3
+    first, second = ((tmp_path / name / "out" / "samples.jsonl").read_bytes() for name in ("one", "two"))
+    assert first == second
+    assert len(started) == 3
+
+
+def test_while_one_response_is_drawn_the_parts_behind_it_are_there(
+    tmp_path: Path, tiny_model_dir: Path, engine: str, started: list[int]
+) -> None:
+    model, settings = tiny(tiny_model_dir), Sampling(max_new_tokens=5)
+    prompts = [Sample(id=str(number), prompt=f"topic {number}") for number in range(9)]
+    parts = [(start, prompts[start : start + 3]) for start in (0, 3, 6)]
+    with opened_stage(tmp_path, concurrency=4) as running, running.engine.open(model) as drawer:
+        drawer.take(model, 0)
+        running.order(completions=["late 1"])
+        found = list(rollouts.draw_parts(model, drawer, parts, settings, 2, seed=1, together=True))
+        assert [place for place, _drawn in found] == [1, 2, 0]
+        for place, drawn in found:
+            first, own = parts[place]
+            assert drawn == rollouts.draw(model, drawer, own, settings, 2, seed=1, first=first)
 
 
 def _as_mapping(engine: str) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def test_a_reward_without_relevance_leaves_verdicts_alone(tmp_path: Path, tiny_m
 def test_a_prompt_without_a_rubric_is_told_before_anything_is_drawn(
     tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fgrl.rollouts.draw", lambda *_some, **_more: pytest.fail("something was drawn"))
+    monkeypatch.setattr("fgrl.rollouts.draw_parts", lambda *_some, **_more: pytest.fail("something was drawn"))
     stage, work = evaluation(tmp_path, tiny_model_dir, [*PROMPTS, {"id": "c", "prompt": "x"}]), a_run(tmp_path / "s")
     with pytest.raises(DataError, match="sample c has no rubric"):
         stage.run(work)

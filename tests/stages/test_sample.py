@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from conftest import train_tokenizer
 
-import fgrl.rollouts
 from fgrl import registry
 from fgrl.experiments.pipeline.run import Run
 from fgrl.experiments.recipe import know_components
@@ -49,7 +48,7 @@ def test_going_on_with_another_batch_size_draws_every_prompt_once(
         monkeypatch.setattr(Run, "say", lambda self, text: said.append(text))
         return registry.build(Stage, node).run(asked)
 
-    monkeypatch.setattr(fgrl.rollouts, "draw", draw)
+    monkeypatch.setattr("fgrl.rollouts.collecting.draw", draw)
     monkeypatch.setattr(Run, "model", lambda self, spec: SimpleNamespace(tokenizer=tokenizer))
     with pytest.raises(KeyboardInterrupt):
         run(8, stop_after=2)

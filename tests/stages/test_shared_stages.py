@@ -11,8 +11,8 @@ import tiny_recipe
 import yaml
 from shared_work import product, ranks_run
 
-from fgrl import rollouts
 from fgrl.experiments.recipe import load
+from fgrl.rollouts import collecting
 
 STAGES = ("samples", "calibrate", "evaluate")
 
@@ -68,7 +68,7 @@ def test_what_a_lost_process_has_made_is_kept(
 ) -> None:
     """The second one ends after its first group; one process goes on, draws what is left, and makes the same."""
     drawn = tmp_path / "drawn"
-    draw = rollouts.draw
+    draw = collecting.draw
 
     def counted(last: int | None) -> None:
         def noting(*arguments: Any, **more: Any) -> Any:
@@ -79,7 +79,7 @@ def test_what_a_lost_process_has_made_is_kept(
                 file.write("x")
             return draw(*arguments, **more)
 
-        rollouts.draw = noting
+        collecting.draw = noting
 
     ended = ranks_run(recipe, tmp_path / "run", stage, 2, lambda rank: counted(1) if rank else None)
     assert ended == [8, 1], (tmp_path / "run" / "said-0").read_text()

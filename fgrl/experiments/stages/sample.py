@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -96,7 +97,8 @@ class SampleStage(Stage):
         prompts = list(islice(self.prompts.read(), run.limit))
         model = run.model(self.model)
         chunk = max(1, self.engine.at_once(self.sampling.batch_size) // self.per_prompt)
-        folder, parts, failures = run.dir / "parts", [], list[str]()
+        folder, parts, failures = run.dir / "parts", list[Path](), list[str]()
+        missing: list[tuple[int, list[Sample]]] = []
         folder.mkdir(exist_ok=True)
         cut = rollouts.cut_prompts(model.tokenizer, prompts, self.sampling.max_prompt_tokens)
         if cut.cut:
@@ -108,20 +110,24 @@ class SampleStage(Stage):
             for number, start in enumerate(range(0, len(prompts), chunk)):
                 batch = prompts[start : start + chunk]
                 # both ends, so that what another `sampling.batch_size` left unfinished is not taken for this part
-                part = folder / f"{start:08d}-{start + len(batch):08d}.jsonl"
-                parts.append(part)
-                if not ranks.is_mine(number):
-                    continue
-                if not part.exists():
-                    drawn = rollouts.draw(
-                        model, talker, batch, self.sampling, self.per_prompt, seed=run.seed, first=start,
-                    )  # fmt: skip
-                    lost = [each.lost for group in drawn for each in group if each.lost is not None]
-                    if lost:  # a run that goes on draws it again
-                        failures, part = failures + lost, part.with_suffix(LOST)
-                    write_jsonl(
-                        part, (with_drawn(sample, generated) for sample, generated in zip(batch, drawn, strict=True))
-                    )
+                parts.append(folder / f"{start:08d}-{start + len(batch):08d}.jsonl")
+                if ranks.is_mine(number) and parts[-1].exists():
+                    ticker.advance(len(batch) * self.per_prompt)
+                elif ranks.is_mine(number):
+                    missing.append((start, batch))
+            drawn_parts = rollouts.draw_parts(
+                model, talker, missing, self.sampling, self.per_prompt, seed=run.seed,
+                together=self.engine.elsewhere() is not None and self.environment is None,
+            )  # fmt: skip
+            for number, drawn in drawn_parts:
+                start, batch = missing[number]
+                part = parts[start // chunk]
+                lost = [each.lost for group in drawn for each in group if each.lost is not None]
+                if lost:  # a run that goes on draws it again
+                    failures, part = failures + lost, part.with_suffix(LOST)
+                write_jsonl(
+                    part, (with_drawn(sample, generated) for sample, generated in zip(batch, drawn, strict=True))
+                )
                 ticker.advance(len(batch) * self.per_prompt)
                 run.stop_if_interrupted()
         failures = together.everybody(failures)
@@ -131,8 +137,8 @@ class SampleStage(Stage):
         if self.environment is not None and failures:
             report_failures(self.environment, failures, responses, "conversations", run.say)
         count = write_jsonl(run.out / "samples.jsonl", (s for part in parts for s in read_jsonl(part, Sample)))
-        missing = {"missing": len(failures)} if failures else {}
-        return {"prompts": count, "responses": responses - len(failures), **missing, **cut.summary()}
+        left_out = {"missing": len(failures)} if failures else {}
+        return {"prompts": count, "responses": responses - len(failures), **left_out, **cut.summary()}
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
         """Prompts as the model sees them, those of the environment where there is one, with their references where these

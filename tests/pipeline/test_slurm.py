@@ -19,7 +19,7 @@ import pytest
 import tiny_recipe
 import torch
 from patience import HUNG
-from pipeline_helpers import HERE, environment, fgrl_here
+from pipeline_helpers import HERE, environment, fgrl, fgrl_here
 from safetensors.torch import load_file
 
 MACHINES = """
@@ -180,7 +180,7 @@ def test_a_job_leaves_at_the_warning_and_another_one_goes_on(folder: Path) -> No
     said = second.communicate(timeout=HUNG)[0]
     assert second.returncode == 0, said
     assert "nothing to do: 1 stage done" in said, "the last line of the file reports"
-    alone = fgrl_here("run", "tiny.yaml", *SHORT, *changed, "--runs", "alone", cwd=folder)
+    alone = fgrl("run", "tiny.yaml", *SHORT, *changed, "--runs", "alone", cwd=folder)
     assert alone.returncode == 0, alone.stderr
     ours, theirs = (load_file(next(folder.glob(f"{runs}/stages/*/out/*.safetensors"))) for runs in ("runs", "alone"))
     assert ours.keys() == theirs.keys()

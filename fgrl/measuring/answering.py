@@ -87,27 +87,18 @@ def answers(
         ask_follow_ups(model, drawer, sampling, samples, answers, seed=seed, streams=streams)
         return answers
 
-    own: dict[int, list[Answer]] = {}
-    stored: list[Path] = []
-    missing: list[tuple[int, Sequence[Sample]]] = []
-    world = 1 if parts is None else ranks.connected()
     if parts is not None:
         parts.mkdir(parents=True, exist_ok=True)
     # all processes read shards equally often, also one without prompts
     at_once = len(prompts) if model.sharded else asked.engine.at_once(sampling.batch_size) // asked.per_prompt
     chunk = max(1, at_once)
-    with drawer, run.progress(f"answers of {name}", len(prompts) * asked.per_prompt // world) as ticker:
+    cut = [(first + at, prompts[at : at + chunk]) for at in range(0, max(len(prompts), model.sharded), chunk)]
+    stored = [] if parts is None else [parts / f"{place:08d}-{place + len(few):08d}.jsonl" for place, few in cut]
+    missing = [each for i, each in enumerate(cut) if parts is None or (ranks.is_mine(i) and not stored[i].exists())]
+    own: dict[int, list[Answer]] = {}
+    left = sum(len(few) for _place, few in missing) * asked.per_prompt
+    with drawer, run.progress(f"answers of {name}", left) as ticker:
         drawer.take(model, 0)  # all processes, also one without prompts
-        for number, start in enumerate(range(0, max(len(prompts), model.sharded), chunk)):
-            asked_now, place = prompts[start : start + chunk], first + start
-            if parts is not None:
-                stored.append(parts / f"{place:08d}-{place + len(asked_now):08d}.jsonl")
-            if world > 1 and not ranks.is_mine(number):
-                continue
-            if parts is None or not stored[-1].exists():
-                missing.append((place, asked_now))
-            else:
-                ticker.advance(len(asked_now) * asked.per_prompt)
         drawn_parts = rollouts.draw_parts(
             model, talker, missing, sampling, asked.per_prompt, seed=seed,
             together=asked.engine.elsewhere() is not None and asked.environment is None and not model.sharded,
@@ -124,7 +115,7 @@ def answers(
                 write_answers(part.with_suffix(LOST) if again else part, {name: answers})
             ticker.advance(len(asked_now) * asked.per_prompt)
             stops.point()
-    if world > 1:
+    if stored:
         ranks.meet()
         stored = stored if ranks.place() == 0 else []  # which it may remove at once
     for number, part in enumerate(stored):

@@ -6,7 +6,8 @@ import contextlib
 import json
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from statistics import NormalDist
 from typing import Any
@@ -15,9 +16,10 @@ import datasets
 import numpy as np
 import torch
 
-from fgrl.base import lazy
+from fgrl.base import lazy, ranks
 from fgrl.base.errors import DataError
 from fgrl.base.files import write_json, write_json_lines
+from fgrl.feedback.llm import together
 from fgrl.kinds import Better, Meaning
 from fgrl.measuring import comparison
 from fgrl.measuring.statistics import Estimate, Measured, difference, weighted_mean
@@ -28,6 +30,8 @@ huggingface = lazy.load("lm_eval.models.huggingface")
 tasks = lazy.load("lm_eval.tasks")
 utils = lazy.load("lm_eval.utils")
 
+GROUP = 16
+"""Batches of requests that a process answers at a time."""
 DRAWS = 2000
 """Draws of the harness's own bootstrap, for metrics that are no mean (it takes 100,000)."""
 
@@ -47,10 +51,15 @@ def run(stage: Any, run: Any, system: str | None) -> dict[str, Any]:
                 if not part.exists():
                     which = f" (answer {number + 1} of {stage.answers})" if stage.answers > 1 else ""
                     run.say(f"{name}: {', '.join(benchmark.task for benchmark in stage.tasks)}{which}")
-                    write_json(part, evaluate(stage, run, manager, run.model(spec), system, number))
+                    found = evaluate(stage, run, manager, run.model(spec), system, number)
+                    if run.rank == 0:
+                        write_json(part, found)
+                    ranks.meet()
                 parts.append(json.loads(part.read_text(encoding="utf-8")))
                 run.stop_if_interrupted()
             results[name] = merged(parts)
+    if not ranks.leave():
+        return {}
     # 2. what it recorded, beside the numbers
     folder = run.out / "lm_eval"
     folder.mkdir(exist_ok=True)
@@ -134,7 +143,9 @@ def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None,
     limits = [limit for limit in (stage.limit, run.limit) if limit is not None]
     with model.low_precision():
         evaluated = evaluator.evaluate(
-            lm=huggingface.HFLM(pretrained=model.net, tokenizer=model.tokenizer, batch_size=stage.batch_size),
+            lm=shared(
+                huggingface.HFLM(pretrained=model.net, tokenizer=model.tokenizer, batch_size=stage.batch_size), run
+            ),
             task_dict=loaded,
             limit=min(limits, default=None),
             bootstrap_iters=DRAWS,
@@ -144,6 +155,29 @@ def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None,
         )
     everything = evaluated | {"lm_eval_version": metadata.version("lm_eval")}
     return json.loads(json.dumps(everything, default=utils.handle_non_serializable))
+
+
+def shared(lm: Any, run: Any) -> Any:
+    """Return the harness's model, whose processes share requests out in groups that do not depend on their number. Answers that are drawn come
+    from one random stream, so each process has all of them.
+    """
+    for kind in ("loglikelihood", "loglikelihood_rolling", "generate_until"):
+        setattr(lm, kind, partial(_answered, getattr(lm, kind), GROUP * lm.batch_size, run))
+    return lm
+
+
+def _answered(answer: Callable[..., list[Any]], size: int, run: Any, requests: Sequence[Any]) -> list[Any]:
+    options = [part for one in requests for part in one.args if isinstance(part, dict)]
+    if any(each.get("do_sample") or each.get("temperature") for each in options):
+        return answer(requests)
+    groups = [requests[start : start + size] for start in range(0, len(requests), size)]
+    own = []
+    with run.progress("requests", len(requests) // ranks.connected()) as ticker:
+        for number, group in enumerate(groups):
+            if ranks.is_mine(number):
+                own.append((number, answer(group, disable_tqdm=True)))
+                ticker.advance(len(group))
+    return [each for _number, found in sorted(together.everybody(own), key=lambda pair: pair[0]) for each in found]
 
 
 def generates(loaded: Mapping[str, Any]) -> bool:

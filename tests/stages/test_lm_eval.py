@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forks import in_two_processes
 
 from fgrl import models, registry
 from fgrl.base.errors import DataError, Unavailable
@@ -161,6 +162,61 @@ def test_generated_answers(harness, tmp_path: Path, tiny_model_dir: Path, traine
                 drawn = model.net.generate(ids, max_new_tokens=4, do_sample=False, attention_mask=torch.ones_like(ids))
             said = model.tokenizer.decode(drawn[0, ids.shape[1] :], skip_special_tokens=True)
             assert sample["resps"][0][0] == said.split("\n")[0]
+
+
+def test_two_processes_share_requests_out_and_make_the_files_of_one(
+    harness, tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that begins anew asks nothing about a model that is done; drawn answers are not shared out."""
+    from lm_eval.models.huggingface import HFLM
+
+    monkeypatch.setattr("fgrl.measuring.harness.GROUP", 2)
+    models = {"one": str(tiny_model_dir), "other": {"base": str(tiny_model_dir), "dtype": "bfloat16"}}
+    stage = build(models=models, tasks=["tiny_choice", "tiny_generate"], batch_size=2, max_new_tokens=4, devices=2)
+    assert stage.processes() == 2
+    asked, place = tmp_path / "asked", [0]
+
+    def counting(original: Any) -> Any:
+        def counted(self: Any, requests: Any, **more: Any) -> Any:
+            with asked.open("a") as file:
+                file.write(f"{place[0]} {len(requests)}\n")
+            return original(self, requests, **more)
+
+        return counted
+
+    for kind in ("loglikelihood", "generate_until"):
+        monkeypatch.setattr(HFLM, kind, counting(getattr(HFLM, kind)))
+
+    def counted(rank: int, only: Any = stage, folder: Path = tmp_path / "two") -> None:
+        place[0] = rank
+        (folder / "out").mkdir(parents=True, exist_ok=True)
+        only.run(Run("benchmarks", folder, cache=folder / "cache", rank=rank))
+
+    def shares() -> list[int]:
+        lines = [tuple(map(int, line.split())) for line in asked.read_text().splitlines()]
+        asked.unlink()
+        return [sum(count for rank, count in lines if rank == one) for one in (0, 1)]
+
+    counted(0, folder=tmp_path / "one")
+    whole, nothing = shares()
+    assert nothing == 0
+    in_two_processes(counted)
+    assert sum(halves := shares()) == whole
+    assert min(halves) >= whole // 4
+    files = {
+        name: {
+            file.relative_to(tmp_path / name): file.read_bytes() for file in (tmp_path / name / "out").rglob("*.json*")
+        }
+        for name in ("one", "two")
+    }
+    assert files["one"] == files["two"]
+    assert len(files["one"]) >= 7
+    (tmp_path / "two" / "lm_eval-other-0.json").unlink()
+    in_two_processes(counted)
+    assert sum(shares()) == whole // 2
+    drawn = build(models={"one": models["one"]}, tasks=["tiny_generate"], temperature=0.9, max_new_tokens=4, devices=2)
+    in_two_processes(lambda rank: counted(rank, drawn, tmp_path / "drawn"))
+    assert shares() == [8, 8]
 
 
 def test_several_answers_are_drawn_and_averaged(harness, tmp_path: Path, tiny_model_dir: Path, trained: Path) -> None:

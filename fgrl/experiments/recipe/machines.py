@@ -96,7 +96,7 @@ class Machines(Settings):
 
     train: Place = Place()
     """For every stage that trains; `devices` also for those that share their work out (`sample`, `calibrate`, `evaluate`, `annotate`,
-    `grade`), but where servers or an endpoint do the work."""
+    `grade`, `lm_eval`), but where servers or an endpoint do the work."""
     engine: dict[str, Any] = {}
     """For every engine that has these fields: `devices`, `copies`, `tensor_parallel`, `transfer`, `python`, `servers`, `memory`,
     `rest` and the others of `fgrl show engine vllm` that count for no key.

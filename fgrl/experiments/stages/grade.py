@@ -15,7 +15,7 @@ from fgrl.base import lazy, ranks
 from fgrl.base.errors import DataError
 from fgrl.base.files import write_json, write_json_lines
 from fgrl.base.ops.spans import TOKEN_POLICY, Conflict, TokenPolicy
-from fgrl.experiments.stages import counting, names
+from fgrl.experiments.stages import names
 from fgrl.experiments.stages.sizes import scorers
 from fgrl.feedback.llm import estimating
 from fgrl.feedback.rules.criterion_rules import CriterionRules
@@ -101,14 +101,8 @@ class GradeStage(Stage):
 
     def processes(self) -> int:
         """Return `devices` where relevances have a model, or a model of this machine judges."""
-        models = [
-            spec
-            for relevance in self.relevance.values()
-            for _path, spec in walk(relevance)
-            if isinstance(spec, ModelSpec)
-        ]
-        asked = [] if self.judge is None else counting.local_clients(self.judge)
-        return super().processes() if models or asked else 1
+        parts = [value for part in (*self.relevance.values(), self.judge) if part for _path, value in walk(part)]
+        return super().processes() if any(isinstance(value, ModelSpec) for value in parts) else 1
 
     @property
     def rows(self) -> list[str]:

@@ -77,6 +77,9 @@ class LmEvalStage(Stage):
     """Share of the distribution inside the intervals."""
     batch_size: Annotated[int, Unkeyed] = Field(8, ge=1)
     """Sequences at the same time."""
+    devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
+    """Processes that share requests out, one per device; each has all answers that are drawn (a temperature above 0). The result is
+    that of one process."""
 
     @model_validator(mode="after")
     def _check(self) -> LmEvalStage:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -97,24 +96,20 @@ class SampleStage(Stage):
         prompts = list(islice(self.prompts.read(), run.limit))
         model = run.model(self.model)
         chunk = max(1, self.engine.at_once(self.sampling.batch_size) // self.per_prompt)
-        folder, parts, failures = run.dir / "parts", list[Path](), list[str]()
-        missing: list[tuple[int, list[Sample]]] = []
+        folder, failures = run.dir / "parts", list[str]()
         folder.mkdir(exist_ok=True)
+        batches = [(start, prompts[start : start + chunk]) for start in range(0, len(prompts), chunk)]
+        # both ends, so that what another `sampling.batch_size` left unfinished is not taken for a part
+        parts = [folder / f"{start:08d}-{start + len(batch):08d}.jsonl" for start, batch in batches]
+        missing = [each for i, each in enumerate(batches) if ranks.is_mine(i) and not parts[i].exists()]
         cut = rollouts.cut_prompts(model.tokenizer, prompts, self.sampling.max_prompt_tokens)
         if cut.cut:
             run.say(cut.warning())
         responses = len(prompts) * self.per_prompt
-        with self.engine.open(model) as drawer, run.progress("responses", responses // ranks.connected()) as ticker:
+        left = sum(len(batch) for _start, batch in missing) * self.per_prompt
+        with self.engine.open(model) as drawer, run.progress("responses", left) as ticker:
             drawer.take(model, 0)
             talker = conversing.talking(drawer, self.environment, model)
-            for number, start in enumerate(range(0, len(prompts), chunk)):
-                batch = prompts[start : start + chunk]
-                # both ends, so that what another `sampling.batch_size` left unfinished is not taken for this part
-                parts.append(folder / f"{start:08d}-{start + len(batch):08d}.jsonl")
-                if ranks.is_mine(number) and parts[-1].exists():
-                    ticker.advance(len(batch) * self.per_prompt)
-                elif ranks.is_mine(number):
-                    missing.append((start, batch))
             drawn_parts = rollouts.draw_parts(
                 model, talker, missing, self.sampling, self.per_prompt, seed=run.seed,
                 together=self.engine.elsewhere() is not None and self.environment is None,

@@ -59,8 +59,12 @@ class Architecture:
 
     def adapter(self, lora: LoraSpec) -> int:
         """Parameters of a LoRA adapter: r (inputs + outputs) for each adapted linear layer."""
+        return sum(lora.r * sum(shape) for shape in self.adapted(lora))
+
+    def adapted(self, lora: LoraSpec) -> list[tuple[int, ...]]:
+        """Return the shapes of the linear layers that get an adapter."""
         first = 0 if lora.last_blocks is None else self.layers - lora.last_blocks
-        parameters = 0
+        found: list[tuple[int, ...]] = []
         for name, shape in self.tensors.items():
             block = _block(name)
             if len(shape) != 2 or (block is None and (lora.last_blocks is not None or lora.targets == "all-linear")):
@@ -68,8 +72,8 @@ class Architecture:
             if block is not None and block < first:
                 continue
             if lora.targets == "all-linear" or name.removesuffix(".weight").rsplit(".", 1)[-1] in lora.targets:
-                parameters += lora.r * sum(shape)
-        return parameters
+                found.append(shape)
+        return found
 
 
 def find(base: str, revision: str | None = None) -> tuple[dict[str, Any], Path | None]:

@@ -93,6 +93,8 @@ class Loaded:
     quantized: bool
     own: int
     """Parameters that are float32 whatever the base is: adapters and number heads."""
+    adapted: int
+    """Linear layers with an adapter, counted once for each adapter."""
 
 
 def estimate(workload: Workload, peek: Peek) -> dict[str, Any]:
@@ -140,14 +142,14 @@ def loaded(role: Role, peek: Peek) -> Loaded:
     dtype = next((spec.dtype for spec in origin if spec.dtype), "float32")
     quantize = next((spec.quantize for spec in origin if spec.quantize), None)
     number = {"lm": 0, "scalar": size.hidden, "token": size.hidden + 1}[role.output]
-    new = 0 if role.spec.lora is None or not role.trained else size.adapter(role.spec.lora)
+    own = [role.spec.lora] if role.spec.lora is not None and role.trained else []
     # adapters of earlier trainings stay beside a new one; they are merged where all weights are trained
-    kept = (
-        sum(size.adapter(spec.lora) for spec in origin[1:] if spec.lora is not None) if new or not role.trained else 0
-    )
-    total = size.parameters(role.output) + kept + new
-    trainable = 0 if not role.trained else new + number if new else total
-    return Loaded(size, dtype, total, trainable, quantize == "nf4", kept + new + number)
+    kept = [spec.lora for spec in origin[1:] if spec.lora is not None] if own or not role.trained else []
+    new, added = sum(map(size.adapter, own)), sum(map(size.adapter, own + kept))
+    total = size.parameters(role.output) + added
+    trainable = 0 if not role.trained else new + number if own else total
+    adapted = sum(len(size.adapted(lora)) for lora in own + kept)
+    return Loaded(size, dtype, total, trainable, quantize == "nf4", added + number, adapted)
 
 
 def _origin(spec: ModelSpec, peek: Peek) -> list[ModelSpec]:

@@ -137,6 +137,9 @@ def test_a_batch_of_hf_takes_as_many_steps_as_its_longest_response(peek: Peek) -
     assert four.passed == work.passed / 4
     (alone,) = counting.drawing(Role("actor", QWEN), Texts(4, 400, 200), sampling, build(Engine, "hf"), peek, devices=4)
     assert alone.steps == 200
+    adapted = Role("actor", QWEN.model_copy(update={"lora": QUERIES}), trained=True)
+    (work,) = counting.drawing(adapted, given, sampling, build(Engine, "hf"), peek)
+    assert work.layers == pytest.approx(36 * 1.13)  # one adapter in each layer
 
 
 def test_a_server_puts_the_next_request_in_the_place_of_an_ended_one(peek: Peek) -> None:

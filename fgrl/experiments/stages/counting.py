@@ -40,6 +40,8 @@ AT_ONCE = 256
 """Responses that a server draws at the same time."""
 UNKNOWN, DRAWN = 0.5, 0.8
 """What a length that nobody knows is taken to be, as a share of its limit; that of a response which a model draws."""
+ADAPTER = 0.13
+"""Operations that an adapter of one linear layer sends to the device, as a share of those of a whole layer of the model."""
 TEMPLATE = 20
 """Tokens that a chat template adds to a prompt."""
 MOST_BYTES, MOST_ROWS = 2**24, 200
@@ -83,8 +85,8 @@ class Work:
     """Operations of training, those that are computed twice included."""
     steps: float = 0.0
     """Steps of decoding on each device."""
-    layers: int = 0
-    """Layers whose operations a step sends to the device."""
+    layers: float = 0
+    """Layers whose operations a step sends to the device; adapters count as parts of a layer."""
     read: float = 0.0
     """Bytes of weights that a step reads."""
     cached: float = 0.0
@@ -257,7 +259,7 @@ def drawing(
     asked = Texts(-(-given.rows // given.per_prompt), prompt, 0)
     work = Work(
         f"drawing {role.name}", copies * parallel, wide, passed=2 * _multiplied(model, role, asked) * times,
-        layers=model.size.layers, served=place is not None, ahead=bool(engine.draws_ahead()),
+        layers=model.size.layers + ADAPTER * model.adapted, served=place is not None, ahead=bool(engine.draws_ahead()),
     )  # fmt: skip
     if place is None:
         longest = sampling.max_new_tokens if at > 1 else response

@@ -19,7 +19,7 @@ from fgrl.experiments.recipe import load, placed, read
 from fgrl.experiments.recipe.machines import Card
 from fgrl.experiments.stages import counting
 from fgrl.experiments.stages.counting import Texts, Uncounted, Work
-from fgrl.kinds import Engine, Reader
+from fgrl.kinds import Engine, Expected, PairBuilder, Reader
 from fgrl.kinds.specs import LoraSpec, ModelSpec, Sampling
 from fgrl.registry import Problems, build
 from fgrl.training.memory import Role
@@ -219,6 +219,18 @@ def test_pairs_of_drawn_responses_are_as_many_as_were_drawn(peek: Peek) -> None:
     assert counting.texts(recipe.stages["reward_model"].data, peek, 2048, 64) == Texts(300_000, 1500, 20)
 
 
+def test_pairs_are_at_most_as_many_as_their_builder_makes(peek: Peek, tmp_path: Path) -> None:
+    """Three pairs of the six responses to each of 96 prompts."""
+    peek.stages = load(ROOT / "recipes" / "quickstart.yaml", []).stages
+    pairs = peek.stages["pairs"]
+    assert pairs.expects(peek) == Expected(288)
+    assert counting.texts(peek.stages["reward_model"].data, peek, 128, 128).rows == 288
+    assert pairs.model_copy(update={"max_pairs": 50}).expects(peek) == Expected(50)
+    every = pairs.model_copy(update={"builder": build(PairBuilder, "all_ranked")})
+    assert every.expects(peek) == Expected(96 * 15)
+    assert pairs.expects(Peek(tmp_path, None, {})) is None
+
+
 @pytest.mark.parametrize(
     ("recipe", "stage", "parts"),
     [
@@ -230,6 +242,7 @@ def test_pairs_of_drawn_responses_are_as_many_as_were_drawn(peek: Peek) -> None:
         ("text2grad_qa", "held_critiques", ["drawing answers"]),
         ("segment_ppo_llama3", "reward_model", ["pass of sft", "training reward_model"]),
         ("segment_ppo_llama3", "calibrate", ["pass of sft", "pass of reward_model"]),
+        ("quickstart", "calibrate", ["pass of reward_model"]),  # on the pairs of the training, whose entropies are kept
         ("segment_ppo_llama3", "evaluate", ["drawing sft", "drawing policy", "pass of reward segment"]),
         ("rla_llama3", "samples", ["drawing model"]),
     ],

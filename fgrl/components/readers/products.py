@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from fgrl.data.formats.converter import as_sample
 from fgrl.data.sliced_reader import SlicedReader
@@ -11,16 +12,20 @@ from fgrl.registry import register
 from fgrl.types import Pair, Pairs, Ref, Sample, Samples
 
 
+class _OfStage(SlicedReader):
+    of: Ref[Any]
+
+    def expects(self, peek: Peek) -> Expected | None:
+        expected = peek.expects(self.of)
+        return super().expects(peek) if expected is None else expected.after(self.skip, self.limit)
+
+
 @register("samples")
-class SamplesReader(SlicedReader):
+class SamplesReader(_OfStage):
     """The samples that another stage made: `{name: samples, of: "${out:stage}"}`."""
 
     of: Ref[Samples]
     """The stage."""
-
-    def expects(self, peek: Peek) -> Expected | None:
-        expected = peek.expects(self.of)
-        return None if expected is None else expected.after(self.skip, self.limit)
 
     def read(self) -> Iterator[Sample]:
         samples = list(Samples(self.product(self.of)).read())
@@ -28,7 +33,7 @@ class SamplesReader(SlicedReader):
 
 
 @register("pairs")
-class PairsReader(SlicedReader):
+class PairsReader(_OfStage):
     """The preference pairs that another stage made: `{name: pairs, of: "${out:stage}"}`.
 
     Read as samples, the rejected response comes first, then the chosen one.

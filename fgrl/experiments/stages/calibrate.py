@@ -14,8 +14,8 @@ from fgrl.base.errors import DataError
 from fgrl.base.files import atomically, write_json
 from fgrl.kinds import GIVEN_NEEDS, Normalizer, Peek, Reader, Reward, Run, Stage, check_scorer
 from fgrl.kinds.specs import ModelSpec, check_lengths
-from fgrl.registry import Key, Unkeyed, register
-from fgrl.types import Stats
+from fgrl.registry import Key, Unkeyed, register, walk
+from fgrl.types import Ref, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,9 +83,13 @@ class CalibrateStage(Stage):
         return [memory.Role("sft", self.model), *sizes.scorers("reward_model", self.reward)]
 
     def work(self, peek: Peek) -> Iterator[Work]:
-        """Yield one pass of both responses of all pairs through each model."""
+        """Yield one pass of both responses of all pairs through each model. The training of the reward model has computed the entropies of the
+        pairs that it learned from.
+        """
         given = counting.texts(self.data, peek, self.max_prompt_tokens, self.max_tokens)
-        for role in self._roles():
+        trained = [peek.stage(part) for _path, part in walk(self.reward) if isinstance(part, Ref)]
+        kept = any(stage.data.model_dump() == self.data.model_dump() for stage in trained if hasattr(stage, "data"))
+        for role in self._roles()[kept:]:
             yield counting.passing(f"pass of {role.name}", role, given, peek, self.processes(), times=2)
 
     def run(self, run: Run) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ from pydantic import Field
 from fgrl.base.errors import DataError
 from fgrl.experiments.stages.annotate import AnnotateStage
 from fgrl.experiments.stages.sample import SampleStage
-from fgrl.kinds import PairBuilder, Reader, Run, Stage
+from fgrl.kinds import Expected, PairBuilder, Peek, Reader, Run, Stage
+from fgrl.kinds.reader import expected
 from fgrl.registry import Key, register, walk
 from fgrl.types import Pair, Pairs, Ref, write_jsonl
 
@@ -41,6 +43,14 @@ class PairStage(Stage):
         if isinstance(drawn, SampleStage) and drawn.per_prompt == 1:
             message = f'stage "{origin}" draws one response per prompt, and a pair needs two: set its per_prompt'
             yield ("data", *path), message
+
+    def expects(self, peek: Peek) -> Expected | None:
+        given = expected(self.data, peek)
+        if given is None or given.responses is None:
+            return None
+        of_prompt = [math.comb(given.responses, 2), getattr(self.builder, "max_per_prompt", None)]
+        each = min(count for count in of_prompt if count is not None)
+        return Expected(given.samples * each).after(0, self.max_pairs)
 
     def run(self, run: Run) -> dict[str, Any]:
         self.setup(run)

@@ -155,7 +155,8 @@ def _known(reader: Reader, peek: Peek) -> dict[str, float]:
     if stating := stated(reader, "expects", peek):
         return found | {"rows": stating.samples * (stating.responses or 1)}
     if "rows" not in found and (read := expected(reader, peek)):
-        return found | {"rows": read.samples}
+        each = 1 if getattr(reader, "format", None) == "pairs" else read.responses or 1
+        return found | {"rows": read.samples * each}
     return found
 
 

@@ -27,6 +27,7 @@ import argparse
 import json
 import statistics
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,12 @@ class StandIn(Local):
 
     _written: int = PrivateAttr(0)
 
-    def answer_share(self, work: list[Asked]) -> list[Completion]:
+    def answer_share(self, work: list[list[Asked]]) -> list[Completion]:
         drawn = super().answer_share(work)
         self._written += sum(completion.usage.completion_tokens for completion in drawn)
         return [
-            completion.model_copy(update={"text": critique(prompt.request.messages[-1].content), "finish": "stop"})
-            for prompt, completion in zip(work, drawn, strict=True)
+            completion.model_copy(update={"text": critique(asked.request.messages[-1].content), "finish": "stop"})
+            for asked, completion in zip(chain.from_iterable(work), drawn, strict=True)
         ]
 
 

@@ -15,7 +15,6 @@ import pytest
 from patience import HUNG
 from pipeline_helpers import environment, fgrl, recipe_file
 
-from fgrl.base import errors
 from fgrl.base.errors import DataError, DiskError, disk_error
 from fgrl.base.files import damage_reported
 from fgrl.feedback.llm.store import CompletionStore
@@ -99,18 +98,6 @@ def test_what_counts_as_an_error_of_the_disk(error: Exception, words: str | None
     disk = disk_error(error)
     assert (disk is None) == (words is None)
     assert disk is None or str(words) in str(disk)
-
-
-def test_exit_codes_are_documented() -> None:
-    """Every code that a class has is in the list for users."""
-    codes = {
-        cls.exit_code for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.FgrlError)
-    }
-    text = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
-    (listed,) = re.findall(r"\*\*Exit codes\.\*\*(.*?)\n\n", text, re.DOTALL)
-    assert codes | {errors.DONE, errors.POINT_FAILED, errors.INTERRUPTED} == {
-        int(code) for code in re.findall(r"\s(\d+) [a-z]", listed)
-    }
 
 
 # -- databases ---------------------------------------------------------------------------------------------------------

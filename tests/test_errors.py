@@ -79,10 +79,8 @@ def test_a_bug_keeps_its_traceback(error):
         fail(error)
 
 
-@pytest.mark.parametrize("source", ["help", "docs"])
-def test_the_codes_that_users_read_are_those_of_the_classes(source):
-    text = running.EXAMPLES if source == "help" else (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    listed = text[text.index("Exit codes") :]
+def test_the_codes_that_users_read_are_those_of_the_classes():
+    listed = running.EXAMPLES[running.EXAMPLES.index("Exit codes") :]
     listed = listed[: listed.index("130 interrupted") + 6]
     codes = {int(code) for code in re.findall(r"\b(\d+) [a-z]", listed)}
     assert codes == {errors.DONE, errors.FAILED, errors.POINT_FAILED, errors.INTERRUPTED, *CODES.values()}

@@ -98,8 +98,8 @@ class Machines(Settings):
     """For every stage that trains; `devices` also for those that share their work out (`sample`, `calibrate`, `evaluate`, `annotate`,
     `grade`, `lm_eval`), but where servers or an endpoint do the work."""
     engine: dict[str, Any] = {}
-    """For every engine that has these fields: `devices`, `copies`, `tensor_parallel`, `transfer`, `python`, `servers`, `memory`,
-    `rest` and the others of `fgrl show engine vllm` that count for no key.
+    """For every engine that has these fields: `devices`, `copies`, `tensor_parallel`, `transfer`, `python`, `servers`, `memory`
+    and the others of `fgrl show engine vllm` that count for no key.
     """
     stages: dict[str, StagePlace] = {}
     """For single stages, by name, instead of `train` and `engine`."""

@@ -174,11 +174,11 @@ class EvaluateStage(Stage, HeldOut):
             raise counting.Uncounted("its answers are given")
         texts = counting.texts(self.prompts, peek, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
         drawn = replace(texts, rows=texts.rows * self.per_prompt, per_prompt=self.per_prompt)
+        devices = self.processes()
         for name, model in self.models.items():
             role = memory.Role(name, model)
-            yield from counting.drawing(role, drawn, self.sampling, self.engine, peek, devices=self.processes())
+            yield from counting.drawing(role, drawn, self.sampling, self.engine, peek, devices=devices)
         asking, answers = [*self.rewards.values(), *self.metrics], drawn.rows * len(self.models)
-        devices = self.processes()
         for part in asking:
             yield from counting.answering(part, answers, texts.prompt + texts.response, peek, devices=devices)
         of_rewards = [part for reward in self.rewards.values() for _path, part in walk(reward)]

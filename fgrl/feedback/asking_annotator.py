@@ -1,5 +1,5 @@
-"""What annotators share that ask a language model one question for each case: a sample, a response and a criterion, or
-two responses.
+"""Base class of annotators that ask a language model one question for each case: a sample, a response and a criterion,
+or two responses.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from fgrl.types import Request, Sample
 
 
 class AskingAnnotator(Prompted, Annotator):
-    """A subclass states its cases and the question about a case; plans and runs then agree on what is asked."""
+    """Annotator that asks a language model about cases. A subclass defines its cases and the question about a case, so
+    plans and runs always agree on what is asked.
+    """
 
     @abstractmethod
     def cases(self, samples: Sequence[Sample]) -> tuple[Sequence[Any], dict[str, int]]:
-        """Return the cases to ask about, in order, and counts of what gives no case."""
+        """Return the cases to ask about, in order, and counts of the input that yields no case."""
 
     @abstractmethod
     def question(self, template: Prompt, case: Any) -> Question[Any]:

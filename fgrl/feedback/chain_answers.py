@@ -1,12 +1,12 @@
 """A model's answer as the steps of an improvement chain.
 
-The paper does not tell how steps were set apart in one answer. Read are, and nothing else:
+The paper does not state how the steps in one answer were separated. Only these forms are read:
 
 - JSON, alone, in a fence or with text around it: `{"steps": [{"id": 1, "response": "..."}, ...]}`, also with `text` for
   `response`, as a list without `steps`, or as a list of texts;
 - headings: a line for each step that has `Step 1`, `Step 2`, ... and no other word.
 
-JSON is not repaired: what a repair would make of a text with quotation marks in it is a guess.
+JSON is not repaired: with quotation marks inside a text, the result of a repair would be a guess.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fgrl.feedback.llm.json_object import first_object
 from fgrl.feedback.llm.reading import Refused, declines
 
 TEXTS = ("response", "text")
-"""Keys under which the text of a step may be."""
+"""Keys that may hold the text of a step."""
 QUOTED = ('""', "\u201c\u201d", "''")
 """Quotation marks that models put around an answer."""
 _FENCE = re.compile(r"\s*```[^\n`]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
@@ -48,8 +48,8 @@ def steps_schema(count: int) -> dict[str, Any]:
 def read_steps(answer: str, count: int) -> list[str]:
     """Return the text of each of `count` steps, in order.
 
-    Raises ValueError, with a reason that a model can act on, for an answer in no known form, with more or fewer steps,
-    or with steps in another order; `Refused` for one that declines.
+    Raises ValueError, with a reason that a model can act on, for an answer in an unknown form, with more or fewer
+    steps, or with steps in another order. Raises `Refused` for an answer that declines.
     """
     value = _json(answer)
     texts = _by_headings(answer) if value is None else _of_json(value)
@@ -63,9 +63,8 @@ def read_steps(answer: str, count: int) -> list[str]:
 
 
 def read_text(answer: str) -> str:
-    """Return the text of a step that is a separate answer: without a fence, when one encloses all of it.
-
-    Raises ValueError for an empty answer, `Refused` for one that declines.
+    """Return the text of a step that is a separate answer, without the fence if one encloses all of it. Raises
+    ValueError for an empty answer, `Refused` for an answer that declines.
     """
     fence = _FENCE.fullmatch(answer)
     text = fence[1] if fence else answer
@@ -75,11 +74,11 @@ def read_text(answer: str) -> str:
 
 
 def read_passage(answer: str, passage: str) -> str:
-    """Return what replaces a passage: the answer without a fence, white space and quotation marks around all of it,
-    unless the passage has such marks itself; white space at the passage's own ends stays.
+    """Return the text that replaces a passage: the answer without a fence, white space and quotation marks around all
+    of it, unless the passage has such marks itself. White space at the passage's own ends stays.
 
-    Raises ValueError for an empty answer and for one of several paragraphs, where the passage is in one: it has more
-    than the passage then.
+    Raises ValueError for an empty answer, and for an answer of several paragraphs where the passage is in one: such an
+    answer contains more than the passage.
     """
     text = read_text(answer).strip()
     quoted = len(text) > 1 and text[0] + text[-1] in QUOTED and not {text[0], text[-1]} & set(text[1:-1])
@@ -94,7 +93,7 @@ def read_passage(answer: str, passage: str) -> str:
 
 
 def _json(answer: str) -> Any:
-    """Return the JSON of an answer: an object or a list; None where there is none."""
+    """Return the JSON of an answer: an object or a list; None if there is none."""
     fence = _FENCE.fullmatch(answer)
     place = first_object(answer)
     for text in (answer, fence[1] if fence else None, answer[slice(*place)] if place else None):
@@ -127,7 +126,7 @@ def _step_text(step: Any, number: int) -> str:
 
 
 def _by_headings(answer: str) -> list[str] | None:
-    """Return the text below each heading; None where the headings are not exactly 1, 2, 3, ..."""
+    """Return the text below each heading; None unless the headings are exactly 1, 2, 3, ..."""
     found = list(_HEADING.finditer(answer))
     if not found or [int(heading[1]) for heading in found] != list(range(1, len(found) + 1)):
         return None

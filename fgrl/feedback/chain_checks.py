@@ -1,4 +1,5 @@
-"""Is a step of an improvement chain one edit that addresses one disliked passage (CH-Wang et al. 2025, section 3)?
+"""Check that a step of an improvement chain is one edit that addresses one disliked passage (CH-Wang et al. 2025,
+section 3).
 
 The paper discards a chain with "multi-edit steps or non-contiguous rewrites" by "a Levenshtein distance heuristic"
 whose thresholds it does not give. Here a step is accepted when, compared with the text before it,
@@ -7,10 +8,9 @@ whose thresholds it does not give. Here a step is accepted when, compared with t
 2. the text changed, not only in the number of spaces between words, and at most a share `max_change` of it (normalised Levenshtein distance);
 3. everything that changed lies in one window around the passage, which extends at most `reach` beyond it, and in which no more
    than `gap` characters in a row outside the passage stay as they are;
-4. the other highlights are where they were, before and behind the window, so the text inside them is unchanged.
-
-Of a highlight that overlaps the window, the part inside it may have changed. A liked passage may lose its tags only
-then.
+4. the other highlights before and behind the window are in their old places, so the text inside them is unchanged. If a
+   highlight overlaps the window, its part inside the window may have changed. Only then may a liked passage lose its
+   tags.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BrokenStep(ValueError):
     def __init__(self, problem: str, detail: str) -> None:
         super().__init__(detail)
         self.problem = problem
-        """Which of `PROBLEMS`."""
+        """Problem of the step, one of `PROBLEMS`."""
 
 
 @dataclass(frozen=True)
@@ -65,21 +65,21 @@ class Edit:
 
     @property
     def shift(self) -> int:
-        """By how much what stands behind the edit moved."""
+        """Number of characters by which the text behind the edit moved."""
         return self.new_end - self.end
 
 
 class EditLimits(Settings):
-    """What one edit may be. The paper gives no numbers; the defaults accept a rewritten sentence around a marked
-    word.
-    """
+    """Limits of one edit. The paper gives no numbers; the defaults accept a rewritten sentence around a marked word."""
 
     reach: int = Field(200, ge=0)
-    """How many characters beyond the addressed passage an edit may extend, on either side."""
+    """Number of characters beyond the addressed passage that an edit may extend to, on either side."""
     gap: int = Field(20, ge=0)
-    """How many characters in a row, outside the addressed passage, may be unchanged between two changes of one edit."""
+    """Number of characters in a row, outside the addressed passage, that may be unchanged between two changes of one
+    edit.
+    """
     max_change: float = Field(0.5, gt=0, le=1)
-    """The greatest share of the response that one step may change (normalised Levenshtein distance, characters)."""
+    """Maximum share of the response that one step may change (normalised Levenshtein distance, characters)."""
 
     def check(self, before: Marked, after: Marked, number: int) -> Edit:
         """Return the edit of a step that addresses dislike `number`. Raises `BrokenStep`, with a reason that a model
@@ -121,11 +121,13 @@ class EditLimits(Settings):
 
 
 LARGEST = 20_000
-"""Characters of a window that are compared one by one, which takes memory for the square of their number."""
+"""Maximum length in characters of a window that is compared character by character: the comparison takes memory for the
+square of this number.
+"""
 
 
 def same_words(before: str, after: str) -> bool:
-    """Do two texts differ at most in the number of spaces between words?"""
+    """Return True if two texts differ at most in the number of spaces between words."""
     return _SPACES.sub(" ", before) == _SPACES.sub(" ", after)
 
 
@@ -147,10 +149,11 @@ def _check_tags(before: Marked, after: Marked, number: int) -> list[Highlight]:
 
 
 def windows(before: str, after: str, target: Highlight, reach: int) -> Iterator[Edit]:
-    """Every smallest window of `before` that contains the target and outside which `after` is the same text.
+    """Yield every smallest window of `before` that contains the target and outside which `after` is the same text.
 
-    There are several only where text is deleted that is repeated beside it: which of the copies went cannot be seen. Of
-    these, the windows that extend at most `reach` beyond the target come, or else one that extends further.
+    There are several windows only if the deleted text has an equal copy beside it: the two texts do not show which copy
+    was deleted. The windows that extend at most `reach` beyond the target are then yielded, or a single one that
+    extends further if none of them does.
     """
     prefix = min(_common_prefix(before, after), target.start)
     suffix = min(_common_prefix(before[::-1], after[::-1]), len(before) - target.end)
@@ -164,7 +167,7 @@ def windows(before: str, after: str, target: Highlight, reach: int) -> Iterator[
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
+    """Return the number of characters at the beginning of both texts that are equal."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -176,14 +179,16 @@ def _common_prefix(one: str, other: str) -> int:
 
 
 def _changes(before: str, after: str, edit: Edit) -> list[tuple[int, int]]:
-    """Return the characters of `before` that an edit replaces or deletes; of an insertion, the place (start = end)."""
+    """Return the characters of `before` that an edit replaces or deletes. An insertion is the place where it happens
+    (start = end).
+    """
     codes = distance.Levenshtein.opcodes(before[edit.start : edit.end], after[edit.start : edit.new_end])
     return [(edit.start + one.src_start, edit.start + one.src_end) for one in codes if one.tag != "equal"]
 
 
 def _clusters(changes: list[tuple[int, int]], target: tuple[int, int], gap: int) -> list[tuple[bool, bool]]:
-    """Return, of each cluster of changes and the target that are at most `gap` apart: True if it has a change, and the
-    target.
+    """Return a pair for each cluster of changes and the target that are at most `gap` apart: whether the cluster has a
+    change, and whether it has the target.
     """
     clusters: list[tuple[bool, bool]] = []
     reached = 0
@@ -198,7 +203,7 @@ def _clusters(changes: list[tuple[int, int]], target: tuple[int, int], gap: int)
 
 
 def _check_places(before: Marked, after: Marked, edit: Edit, lost: list[Highlight]) -> None:
-    """Raise `BrokenStep` for another highlight that is not where it has to be after the edit."""
+    """Raise `BrokenStep` if another highlight is not at its right place after the edit."""
     places = {one.key: one for one in after.highlights}
     for one in before.highlights:
         new = places.get(one.key)
@@ -233,7 +238,8 @@ def replaced(marked: Marked, number: int, start: int, end: int, text: str) -> Ma
     """Return the next step of a chain: the characters `start:end` become `text`, dislike `number` loses its tags, and
     the other highlights stay with their text.
 
-    Of a highlight that overlaps what changed in part, the rest remains marked; one inside it marks all that is new.
+    If a highlight overlaps the changed text in part, the rest of it remains marked. A highlight inside the changed text
+    marks all of the new text.
     """
     target = marked.disliked(number)
     whole = marked.text[:start] + text + marked.text[end:]
@@ -252,7 +258,7 @@ def replaced(marked: Marked, number: int, start: int, end: int, text: str) -> Ma
 
 
 def with_ends_of(original: str, marked: Marked) -> Marked:
-    """Return the step with the white space at its ends that the original has: models leave it out."""
+    """Return the step with the white space that the original has at its ends: models omit it."""
     body = original.strip()
     lead, tail = original[: original.index(body)], original[original.index(body) + len(body) :]
     text = marked.text.strip()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fgrl.types import Feeling, Highlight, Marked
 
 TagNames = Mapping[Feeling, str]
-"""What the tags of each feeling are called."""
+"""Names of the tags of each feeling."""
 FEELINGS: tuple[Feeling, ...] = ("like", "dislike")
 
 
@@ -21,9 +21,8 @@ class TagMistake(ValueError):
 
 
 def tag_names(*texts: str) -> dict[Feeling, str]:
-    """Names for the tags that occur as tags in none of the texts: `like` and `dislike`, or else these with a number.
-
-    So a text that contains `<dislike id='1'>` by itself keeps it.
+    """Return names for the tags that occur as tags in none of the texts: `like` and `dislike`, or else these words with
+    a number. A text that already contains `<dislike id='1'>` keeps it.
     """
     return {feeling: _free_name(feeling, texts) for feeling in FEELINGS}
 
@@ -42,9 +41,7 @@ def _beginning(name: str) -> re.Pattern[str]:
 
 
 def write_tags(marked: Marked, names: TagNames) -> str:
-    """Return the text with its tags. A highlight of which nothing is left is a pair of tags with nothing between
-    them.
-    """
+    """Return the text with its tags. A highlight that has no text any more is an empty pair of tags."""
     parts: list[str] = []
     before = 0
     for place in sorted({end for highlight in marked.highlights for end in (highlight.start, highlight.end)}):
@@ -54,8 +51,8 @@ def write_tags(marked: Marked, names: TagNames) -> str:
 
 
 def _tags_at(marked: Marked, place: int, names: TagNames) -> list[str]:
-    """Return the tags at one place: those that close, the innermost first; empty ones; those that open, the outermost
-    first.
+    """Return the tags at one place: first closing tags, the innermost first; then empty pairs; then opening tags, the
+    outermost first.
     """
     closing = [one for one in marked.highlights if one.start < place == one.end]
     empty = [one for one in marked.highlights if one.start == place == one.end]
@@ -72,11 +69,11 @@ def _tag(highlight: Highlight, names: TagNames, slash: str = "") -> str:
 
 
 def read_tags(tagged: str, names: TagNames) -> Marked:
-    """Return the text without its tags, and where they were.
+    """Return the text without its tags, and the places of the tags.
 
     The number may stand in quotes of either kind or in none, and white space inside a tag does not matter. A closing
-    tag without a number closes the only highlight of its name that is open; where several are open it is a mistake.
-    Raises `TagMistake` for anything else: what a tag means is never guessed.
+    tag without a number closes the only highlight of its name that is open; if several are open it is a mistake. Raises
+    `TagMistake` for anything else: the meaning of a tag is never guessed.
     """
     feelings = {name: feeling for feeling, name in names.items()}
     tag = re.compile(
@@ -113,7 +110,9 @@ def read_tags(tagged: str, names: TagNames) -> Marked:
 
 
 def _without_tags(piece: str, names: TagNames) -> str:
-    """Return a piece of text between tags. Raises `TagMistake` when it contains what looks like a tag and is none."""
+    """Return a piece of text between tags. Raises `TagMistake` if it contains something that looks like a tag but is
+    none.
+    """
     for name in names.values():
         if broken := _beginning(name).search(piece):
             raise TagMistake(f"{piece[broken.start() : broken.start() + 40]!r} cannot be read as a tag")

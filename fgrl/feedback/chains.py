@@ -1,9 +1,10 @@
 """Improvement chains: a response, and its rewrites that address one disliked passage after the other (CH-Wang et al.
 2025).
 
-A chain is a `Sample`. Its responses are a0, a1, ..., a*, of which the last is chosen; a0 has the one annotation from
-which the chain was made, whose disliked spans name in `answered_by` the response that addresses them. `meta.chain`
-records how the chain was made, `meta.step` of each rewrite what changed and where the other spans are now.
+A chain is a `Sample`. Its responses are a0, a1, ..., a*; the last is the chosen one. a0 has the annotation from which
+the chain was made, and no other. Each disliked span of this annotation names in `answered_by` the response that
+addresses it. `meta.chain` records how the chain was made. `meta.step` of each rewrite records what changed, and the new
+places of the other spans.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from fgrl.kinds import ChainAttempt, ChainCase, Rewriter
 from fgrl.types import Annotation, Highlight, Marked, Response, Sample, Span
 
 RECORD = "chain"
-"""In the `meta` of a chain's sample: `of` (the id of the sample that was annotated), `response` (the place of a0 in
-it), `annotator`, `rewriter`, `steps_per_call`, `steps`, `attempts`, and `refused` (what was wrong with earlier
+"""Key in the `meta` of a chain's sample. Its entries: `of` (the id of the annotated sample), `response` (the place of
+a0 in it), `annotator`, `rewriter`, `steps_per_call`, `steps`, `attempts`, and `refused` (the mistakes of earlier
 attempts).
 """
 STEP = "step"
-"""In the `meta` of a rewrite: `span` (the place of the addressed span in the annotation), `start`, `end`, `new_end`
-(the characters `start:end` of the response before became `start:new_end`), and `remaining` (`span`, `start`, `end` of
-each liked or disliked span that has not been addressed yet: where it is in this response).
+"""Key in the `meta` of a rewrite. Its entries: `span` (the place of the addressed span in the annotation), `start`,
+`end`, `new_end` (the characters `start:end` of the previous response became `start:new_end`), and `remaining` (`span`,
+`start`, `end` of each liked or disliked span that has not been addressed yet: its place in this response).
 """
 FAILED = "failed"
-"""In the record of a response for which no chain could be written: the last attempt's problem."""
+"""Key in the record of a response for which no chain could be written: the last attempt's problem."""
 OTHER = "other"
-"""The reason that only refers to the span's note."""
+"""Reason that only refers to the span's note."""
 NO_REASON = "(no reason was given)"
 
 
@@ -56,8 +57,8 @@ def highlights(annotation: Annotation) -> dict[int, Highlight]:
 
 
 def explanation(span: Span, texts: Mapping[str, str]) -> str:
-    """Why a span was marked, in sentences: its reasons in the words of `texts` (by the reason's id; one that has no
-    text stands for itself), and its note. "Other" alone says nothing.
+    """Return why a span was marked, in sentences: its reasons in the words of `texts`, and its note. `texts` has the
+    words by the reason's id; a reason without words is shown by its id. "Other" alone says nothing.
     """
     reasons = [texts.get(reason, reason) for reason in span.reasons if reason != OTHER]
     written = [part.strip() for part in (*reasons, span.note or "") if part.strip()]
@@ -72,8 +73,8 @@ def chain(
 ) -> Sample:
     """Return the record of a chain.
 
-    place: of a0 among the sample's responses; steps: of each rewrite its text, with the highlights that remain, and
-    what changed; about: the rest of `meta.chain`, with `rewriter`.
+    place: place of a0 among the sample's responses; steps: the text of each rewrite, with the highlights that remain,
+    and its edit; about: the rest of `meta.chain`, with `rewriter`.
     """
     numbered = highlights(annotation)
     span_of = {highlight.key: span for span, highlight in numbered.items()}
@@ -107,8 +108,8 @@ def chain(
 def failed_chain(
     sample: Sample, place: int, annotation: Annotation, attempts: Sequence[ChainAttempt], about: Mapping[str, Any]
 ) -> Sample:
-    """Return the record of a response for which no chain could be written: the response alone, and what was wrong with
-    each attempt, with its answer.
+    """Return the record of a response for which no chain could be written: the response alone, and the problem of each
+    attempt with its answer.
     """
     first = sample.responses[place].model_copy(update={"annotations": [annotation]})
     refused = [{"problem": attempt.problem, "detail": attempt.detail, "answer": attempt.answer} for attempt in attempts]
@@ -132,15 +133,15 @@ def _record(
 
 
 def is_chain(sample: Sample) -> bool:
-    """Is it the record of a finished chain?"""
+    """Return True if the sample is the record of a finished chain."""
     record = sample.meta.get(RECORD)
     return isinstance(record, Mapping) and FAILED not in record and len(sample.responses) > 1
 
 
 def spans_at(sample: Sample, step: int) -> list[tuple[int, Span]]:
-    """Return the liked and disliked spans of a chain that are not addressed up to a step (0: the original response),
-    where they are in that step's response, each after its place in the annotation. Raises `DataError` for what is no
-    chain.
+    """Return the liked and disliked spans of a chain that are not addressed up to a step (0: the original response).
+    Each has its place in that step's response, and is preceded by its place in the annotation. Raises `DataError` for a
+    sample that is no chain.
     """
     if not is_chain(sample) or len(sample.responses[0].annotations) != 1:
         raise DataError(f"sample {sample.id} is not a chain that the annotator improvement_chain wrote")
@@ -155,7 +156,7 @@ def spans_at(sample: Sample, step: int) -> list[tuple[int, Span]]:
 
 
 def edits(sample: Sample) -> Iterator[tuple[Response, Response, Edit]]:
-    """Each step of a chain: the response before it, the one after it, and what changed."""
+    """Yield each step of a chain: the response before it, the response after it, and the edit."""
     for before, after in pairwise(sample.responses):
         step = after.meta[STEP]
         yield before, after, Edit(step["start"], step["end"], step["new_end"])
@@ -165,7 +166,7 @@ def edits(sample: Sample) -> Iterator[tuple[Response, Response, Edit]]:
 
 
 class RuleRewriter(Rewriter):
-    """Rewrites without a language model. A subclass states by what a disliked passage is replaced."""
+    """Rewriter without a language model. A subclass defines the replacement of a disliked passage."""
 
     varies: ClassVar[bool] = False
 
@@ -173,8 +174,8 @@ class RuleRewriter(Rewriter):
     def edit(self, text: str, span: Span, case: ChainCase) -> tuple[int, int, str]:
         """Return the edit that addresses a disliked passage: `(start, end, new)` replaces `text[start:end]` by `new`.
 
-        text: the response as the steps before have left it; span: the annotator's span with its reasons, where it is in
-        this text. Raises ValueError when there is no way to address it: the response then has no chain.
+        text: the response after the previous steps; span: the annotator's span with its reasons, at its place in this
+        text. Raises ValueError if the passage cannot be addressed: the response then has no chain.
         """
 
     def about(self) -> dict[str, Any]:
@@ -201,4 +202,4 @@ class RuleRewriter(Rewriter):
 
 
 NO_EDIT = "no rule applies"
-"""The problem of a chain that a rule could not write."""
+"""Problem of the chain that a rule could not write."""

@@ -1,5 +1,5 @@
-"""A language model that criticises responses: what the annotator and the reward that ask one share (Text2Grad, section
-3.3).
+"""A language model that criticises responses: common parts of the annotator and the reward that ask such a model
+(Text2Grad, section 3.3).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from fgrl.types import Request, Response, Sample
 PLACEHOLDERS = ("prompt", "response", "reference", "tests", "outcome")
 REQUIRED = ("prompt", "response")
 TESTS = "tests"
-"""In a response's `meta`: `{"passed": true | false | null, "detail": "what the tests printed"}`. In a sample's `meta`,
-or in the check of a criterion of its rubric: the source of the tests, a text or a list of texts.
+"""Key in the `meta` of a response: `{"passed": true | false | null, "detail": "what the tests printed"}`. In a sample's
+`meta`, or in the check of a criterion of its rubric: the source of the tests, a text or a list of texts.
 """
 
 
 def result_of_tests(response: Response) -> Mapping[str, Any] | None:
-    """Return what is recorded of a response's tests; None where they were not run."""
+    """Return the recorded result of a response's tests; None if they were not run."""
     known = response.meta.get(TESTS)
     return known if isinstance(known, Mapping) and known.get("passed") is not None else None
 
@@ -61,9 +61,8 @@ def _tests(sample: Sample, result: Mapping[str, Any] | None) -> str:
 
 
 class Critic(QuoteSearch, Prompted):
-    """Who is asked for critiques, how, and in which form they are written.
-
-    The prompt file contains {prompt} and {response}, and may contain the other placeholders of `shown`.
+    """Settings of a critic: the language model, how it is asked, and the form of its critiques. The prompt file
+    contains {prompt} and {response}, and may contain the other placeholders of `shown`.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = PLACEHOLDERS
@@ -86,11 +85,9 @@ class Critic(QuoteSearch, Prompted):
         return Question(request, lambda output: self.read(output, response))
 
     def critiques(self, cases: Sequence[tuple[Sample, Response]]) -> list[Asked[Critique] | None]:
-        """Return the outcome of the question about each response; None for one without text, in which nothing can be
-        quoted.
-
-        Equal cases are one question. In a stage of several processes every rank has to call it, each with its own
-        cases.
+        """Return the outcome of the question about each response; None for a response without text, in which nothing
+        can be quoted. Equal cases are one question. In a stage with several processes every rank must call it, each
+        with its own cases.
         """
         template = self.template()
         own: list[tuple[str, str] | None] = []

@@ -1,7 +1,7 @@
-"""The JSON object in which a critic writes its critique of a response, and quotes what is good and poor in it.
+"""The JSON object in which a critic writes its critique of a response, and quotes its good and poor passages.
 
 Written for training (the target z = [c; A(y)] of Text2Grad, section 3.4) and read from a model's answer. The reader
-never guesses: what it cannot read is a failure, and the response has no critique then.
+never guesses: an answer that it cannot read is a failure, and the response then has no critique.
 
 Left out: quotes with separate reasons, and quotes with a gap.
 """
@@ -38,14 +38,14 @@ class CritiqueFormat(Settings):
     """
 
     text: str | None = "textual_feedback"
-    """Key of the critique. null: there is none, the object has spans alone (Text2Grad, section 4.5)."""
+    """Key of the critique. null: the object has no critique, only spans (Text2Grad, section 4.5)."""
     labels: dict[str, float] = Field({"good_spans": 1.0, "poor_spans": -1.0}, min_length=1)
-    """Keys of the lists of quotes, and the label of the spans in each: above 0 good, below 0 poor, 0 neutral."""
+    """Keys of the lists of quotes, and the label of the spans in each list: above 0 good, below 0 poor, 0 neutral."""
     units: AnyUnit | None = None
-    """Instead of lists of quotes, one list that has every unit of the response with its label: what the annotators
-    `dense_token` (`word`) and `prm` (`sentence`, `clause`, `statement`) mark. The labels are the values of `labels`,
-    and 0 for no mark: `{"labels": [["The", 0], ["mill", 1]]}`. Quotes cannot express this: of equal words they would
-    mean the first ones.
+    """One list that has every unit of the response with its label, in place of lists of quotes: the units that the
+    annotators `dense_token` (`word`) and `prm` (`sentence`, `clause`, `statement`) label. The labels are the values of
+    `labels`, and 0 for an unmarked unit: `{"labels": [["The", 0], ["mill", 1]]}`. Quotes cannot express this: if a word
+    occurs several times, its quote would mean the first one.
     """
 
     @model_validator(mode="after")
@@ -62,16 +62,16 @@ class CritiqueFormat(Settings):
         return (*(() if self.text is None else (self.text,)), *(self.labels if self.units is None else (UNITS,)))
 
     def model(self) -> type[BaseModel]:
-        """Return the object as pydantic reads it: every key is required, and no other is allowed."""
+        """Return the pydantic model of the object: every key is required, and no other is allowed."""
         return _model(self.text, tuple(self.labels) if self.units is None else None)
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the object's JSON schema, for endpoints that can hold a model to one."""
+        """Return the object's JSON schema, for endpoints that can constrain a model's output to a schema."""
         return deepcopy(_json_schema(self.model()))
 
 
 def _of_whole_characters(text: str) -> str:
-    """Return the text. Raises ValueError for one that no file can hold: it has half of a character (a lone
+    """Return the text. Raises ValueError for a text that no file can hold: it has half of a character (a lone
     surrogate).
     """
     if any("\ud800" <= character <= "\udfff" for character in text):
@@ -89,9 +89,7 @@ def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 @lru_cache
 def _model(text: str | None, lists: tuple[str, ...] | None) -> type[BaseModel]:
-    """Return the schema of an output. lists: the keys of lists of quotes; None: there is one list of units with their
-    labels.
-    """
+    """Return the schema of an output. lists: the keys of lists of quotes; None: one list of units with their labels."""
     fields: dict[str, Any] = {} if text is None else {"text": (_Text, Field(alias=text))}
     if lists is None:
         fields |= {
@@ -104,23 +102,22 @@ def _model(text: str | None, lists: tuple[str, ...] | None) -> type[BaseModel]:
 
 @dataclass(frozen=True)
 class Critique:
-    """What a critic wrote about a response."""
+    """A critic's critique of a response."""
 
     annotation: Annotation
-    """Its text, and the spans that it quotes, list by list in the format's order."""
+    """Text of the critique, and the spans that it quotes, list by list in the format's order."""
     quotes: dict[str, Quotes]
-    """The quotes of each list, with their places."""
+    """Quotes of each list, with their places."""
 
     def records(self) -> list[dict[str, Any]]:
-        """How each quote was found: `Quotes.records`, each with the `list` that the quote is in."""
+        """Return how each quote was found: `Quotes.records`, each with the `list` that the quote is in."""
         return [{"list": key, **entry} for key, quotes in self.quotes.items() for entry in quotes.records()]
 
 
 def write_critique(annotation: Annotation, response: str, form: CritiqueFormat) -> str:
-    """Return an annotation of a response as the JSON object that a critic should write about it.
-
-    A span is written as its text. Read again, a text that the response contains several times is its first place, and
-    one that is written n times its first n places. Neutral spans (label 0) are left out unless the format has a list
+    """Return an annotation of a response as the JSON object that a critic should write about it. A span is written as
+    its text. When this is read again, a text that the response contains several times means its first place, and a text
+    that is written n times means its first n places. Neutral spans (label 0) are left out unless the format has a list
     for them. Raises `DataError` for a span whose label has no list, and for an annotation without a critique if the
     format has one.
     """
@@ -142,7 +139,7 @@ def write_critique(annotation: Annotation, response: str, form: CritiqueFormat) 
 
 
 def _labelled_units(annotation: Annotation, response: str, kind: AnyUnit) -> list[tuple[str, float]]:
-    """Every unit with the label of the narrowest span around it, 0 without one."""
+    """Return every unit with the label of the narrowest span around it, 0 if there is none."""
     spans = sorted(annotation.spans, key=lambda span: span.end - span.start)
     units = []
     for start, end in DIVIDE[kind](response):
@@ -156,10 +153,10 @@ def read_critique(output: str, response: str, form: CritiqueFormat, search: Quot
     """Return the critique of a response in a critic's answer.
 
     1. The answer is the JSON object of `form`, alone or in a fence: every key once, no other key, a text and lists of
-       texts. What is not valid JSON is repaired by json-repair (`repaired`); an object that does not close is not, since
-       nobody knows what it would have said.
-    2. Each quote is searched for in the response, list by list. One that is not there loses only itself. So does one that
-       the answer does not have as a whole between quotation marks: repair has made it up.
+       texts. Invalid JSON is repaired by json-repair (`repaired`). An object that does not close is not repaired, since
+       the rest of it is unknown.
+    2. Each quote is searched for in the response, list by list. If a quote is not there, only this quote is lost. So is
+       a quote that the answer does not have as a whole between quotation marks: the repair invented it.
 
     With `units` of the form, the answer has to contain every unit of the response, in order, each with one of the
     labels; the units whose label is not 0 are the spans.
@@ -205,7 +202,7 @@ def _spans_of_units(units: list[tuple[str, float]], response: str, form: Critiqu
 
 
 def _check_keys(output: str, keys: Iterable[str], *, repaired: bool) -> None:
-    """Raise ValueError for a key that is there twice, and for repaired JSON that does not close."""
+    """Raise ValueError for a key that occurs twice, and for repaired JSON that does not close."""
     if repaired and first_object(output) is None and output.rfind("}") <= output.rfind("]"):
         raise ValueError("the JSON object does not close")
     marks = "".join({mark for pair in QUOTATION_MARKS for mark in pair}) if repaired else '"'

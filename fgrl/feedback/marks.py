@@ -1,5 +1,5 @@
-"""What markers share: which responses of a sample are marked, the form of a marked sample, and how many labels mark a
-whole response.
+"""Common parts of markers: which responses of a sample are marked, the form of a marked sample, and the limit on labels
+that mark a whole response.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fgrl.registry import Settings
 from fgrl.types import Annotation, Criterion, Response, Sample, Span
 
 Extent = Literal["all", "part", "none"]
-"""How much of a response is relevant."""
+"""Part of a response that is relevant."""
 CHOSEN = "response"
-"""Names the chosen response where the others have their numbers."""
+"""Name of the chosen response; the other responses have numbers."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Case:
     sample: Sample
     response: str
     place: str
-    """Which response: its number among the sample's, or `response` for the chosen one."""
+    """Name of the response: its number among the sample's responses, or `response` for the chosen one."""
     criterion: Criterion
     number: int
-    """Which criterion of the rubric."""
+    """Place of the criterion in the rubric."""
 
     @property
     def id(self) -> str:
@@ -40,7 +40,7 @@ class Case:
 
 
 def responses(sample: Sample) -> Iterator[tuple[str, str]]:
-    """(place, text) of the chosen response, when there is one, and then of the others."""
+    """Yield (place, text) of the chosen response, if there is one, and then of the others."""
     if sample.chosen is not None:
         yield CHOSEN, sample.responses[sample.chosen].text
     for number, response in enumerate(sample.responses):
@@ -49,7 +49,8 @@ def responses(sample: Sample) -> Iterator[tuple[str, str]]:
 
 
 def cases(samples: Sequence[Sample]) -> tuple[list[Case], dict[str, int]]:
-    """Every response with every criterion of its rubric, and counts of what gives none.
+    """Return every response with every criterion of its rubric, and counts of the samples and responses that yield no
+    case.
 
     A text that a sample has twice is marked once; an empty one has nothing to mark.
     """
@@ -71,17 +72,15 @@ def cases(samples: Sequence[Sample]) -> tuple[list[Case], dict[str, int]]:
 
 
 class Marker(Settings):
-    """Settings of whoever marks what is relevant in responses."""
+    """Settings of components that mark the relevant passages of responses."""
 
     max_all: float | None = Field(None, ge=0, le=1)
-    """At most this share of the labels marks a whole response; a hash of their ids selects those left out. Null keeps
-    all.
+    """Maximum share of the labels that may mark a whole response. A hash of their ids selects the labels to drop. Null
+    keeps all.
     """
 
     def select(self, labelled: Sequence[Sample]) -> tuple[list[Sample], dict[str, int]]:
-        """Return the labels that stay, and counts of them: how many, how much they mark, and how many `max_all` left
-        out.
-        """
+        """Return the labels that stay, and counts: their number, how much they mark, and how many `max_all` dropped."""
         kept = thin(labelled, self.max_all)
         extents = Counter(sample.meta["relevant"] for sample in kept)
         counts = {"labels": len(kept), **{f"relevant: {extent}": extents[extent] for extent in get_args(Extent)}}
@@ -92,8 +91,8 @@ class Marker(Settings):
 def marked(case: Case, spans: Sequence[Span], rule: Verifier | None, *, kept: bool | None, **more: Any) -> Sample:
     """Return the labelled sample of a case.
 
-    Its `meta` gets `kept` (null where nobody knows), `relevant` (an `Extent`), `scope` and `group` (the rule's name;
-    null without a rule), and `more`; the original's is kept as well.
+    Its `meta` gets `kept` (null if unknown), `relevant` (an `Extent`), `scope` and `group` (the rule's name; null
+    without a rule), and `more`; the original's is kept as well.
     """
     about = {
         "kept": kept,
@@ -116,8 +115,8 @@ def _extent(spans: Sequence[Span], length: int) -> Extent:
 
 
 def thin(labelled: Sequence[Sample], max_all: float | None) -> list[Sample]:
-    """Return the samples, in order, of which at most the share `max_all` is marked as a whole. Which of those stay
-    depends on their ids alone: a hash decides, not the order.
+    """Return the samples, in order, such that at most the share `max_all` is marked as a whole. A hash of the ids
+    selects the samples that stay, so their order does not matter.
     """
     if max_all is None or max_all == 1:
         return list(labelled)

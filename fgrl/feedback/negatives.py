@@ -1,4 +1,4 @@
-"""What makers of negatives share: responses that break one criterion of a rubric, each a separate sample."""
+"""Common parts of makers of negatives: responses that break one criterion of a rubric, each in a separate sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fgrl.kinds import Verifier
 from fgrl.types import Criterion, Response, Sample
 
 Status = Literal["broken", "kept", "undecided", "unknown"]
-"""What is known of a criterion in a response; `unknown`: no rule can decide it."""
+"""State of a criterion in a response; `unknown`: no rule can decide it."""
 
 
 def status(rule: Verifier | None, response: str) -> Status:
@@ -26,7 +26,7 @@ def status(rule: Verifier | None, response: str) -> Status:
 
 
 def draw(items: Sequence[int], count: int | None, seed: int, owner: str) -> list[int]:
-    """`count` of the items, in order; None takes all. The draw depends on the seed and on `owner` alone."""
+    """Return `count` of the items, in order; None takes all. The draw depends on the seed and on `owner` alone."""
     if count is None:
         return list(items)
 
@@ -37,7 +37,7 @@ def draw(items: Sequence[int], count: int | None, seed: int, owner: str) -> list
 
 
 def listed(rubric: Sequence[Criterion]) -> str:
-    """Criteria as a prompt shows them: numbered, one per line."""
+    """Return the criteria as a prompt shows them: numbered, one per line."""
     return (
         "\n".join(f"{number}. {criterion.text.strip()}" for number, criterion in enumerate(rubric, start=1)) or "(none)"
     )
@@ -48,42 +48,42 @@ class Target:
     """A criterion of a sample's rubric that a negative is to break."""
 
     owner: int
-    """Place of the sample among the samples that were given."""
+    """Place of the sample among the given samples."""
     sample: Sample
     number: int
     """Place of the criterion in the rubric."""
     rule: Verifier | None
-    """Decides the criterion; None: no rule can."""
+    """Rule that decides the criterion; None if there is none."""
     made_of: str
-    """Identifies what the negative is made of: the sample, or one of its responses."""
+    """Identifier of the sample or response that the negative is made of."""
     response: str = ""
-    """The response to change; empty where a new one is written."""
+    """The response to change; empty if a new one is written."""
 
     @property
     def criterion(self) -> Criterion:
         return self.sample.rubric[self.number]
 
     def status(self, response: str) -> Status:
-        """Return what is known of the criterion in a response."""
+        """Return the state of the criterion in a response."""
         return status(self.rule, response)
 
 
 class NegativeMaker(AskingAnnotator):
-    """Asks for responses that break a criterion, and puts each into a separate sample."""
+    """Maker of negatives: it asks for responses that break a criterion, and puts each into a separate sample."""
 
     rubric: Literal["whole", "broken"] = "whole"
-    """Give a negative the whole rubric, or only the criterion that it was made to break."""
+    """Criteria of a negative: the whole rubric, or only the criterion that it was made to break."""
     keep_originals: bool = True
-    """Also return the samples that were given, each before its negatives."""
+    """Also return the given samples, each before its negatives."""
     seed: int = Field(0, ge=0)
-    """Other seeds draw other criteria."""
+    """Random seed of the draw of criteria."""
     max_tokens: int | None = Field(4096, ge=1)
 
     def negative(self, target: Target, response: str, how: str, *, certain: bool, **more: Any) -> Sample:
         """Return a sample with a response that breaks (or was written without) the target's criterion.
 
         `meta` gets `negative` (how it was made), `broken` (the criterion's text), `criterion` (its number), `from` (the
-        id of what it was made of), `certain` (a rule decided that it is broken), and `more`.
+        id of the sample or response that it was made of), `certain` (a rule decided that it is broken), and `more`.
         """
         about = {
             "negative": how,
@@ -101,7 +101,7 @@ class NegativeMaker(AskingAnnotator):
         )
 
     def with_originals(self, samples: Sequence[Sample], negatives: Iterable[tuple[Target, Sample]]) -> list[Sample]:
-        """Each sample that was given (when they are kept), followed by its negatives."""
+        """Return each given sample (if `keep_originals` is set), followed by its negatives."""
         groups = [[sample] if self.keep_originals else [] for sample in samples]
         for target, sample in negatives:
             groups[target.owner].append(sample)

@@ -1,4 +1,4 @@
-"""What the annotation page asks for: reasons to tick, questions, guidelines, and which parts of the page are shown."""
+"""Settings of the annotation page: reasons to tick, questions, guidelines, and the parts of the page that are shown."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from fgrl.registry.settings_file import Shelf, extended, read_settings
 from fgrl.types import Sample
 
 SHIPPED = Shelf(Path(__file__).parent / "taxonomies")
-"""The settings that come with fgrl."""
+"""Folder of the settings that come with fgrl."""
 LONGEST_NOTE = 20_000
-"""Characters of a free text."""
+"""Maximum number of characters of a free text."""
 OTHER = "other"
-"""The reason that stands for none of the attributes; what it is stands in the span's note."""
+"""Reason for a span that fits none of the attributes; the span's note describes it."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 Label = Literal[1, -1]
 
 
 class Attribute(Settings):
-    """Something that can be ticked."""
+    """A reason or option that can be ticked."""
 
     id: str
-    """What is stored: lower-case letters, digits, _ and -. Never change it after annotation has begun."""
+    """Identifier that is stored: lower-case letters, digits, _ and -. Never change it after annotation has begun."""
     text: str = Field(min_length=1)
-    """What the annotator reads."""
+    """Text that the annotator reads."""
 
     @field_validator("id")
     @classmethod
@@ -44,24 +44,24 @@ class Group(Settings):
     """Attributes that stand together under a title."""
 
     title: str = Field(min_length=1)
-    """Shown above them."""
+    """Title above the attributes."""
     attributes: list[Attribute] = Field(min_length=1)
-    """In the order in which they are shown."""
+    """Attributes in the order in which they are shown."""
 
 
 class Reasons(Settings):
     """The reasons of one kind of span (liked or disliked)."""
 
     lead: str = ""
-    """The beginning of the sentence that every attribute completes, e.g. "I like this because..."."""
+    """Beginning of the sentence that every attribute completes, e.g. "I like this because..."."""
     groups: list[Group] = Field(min_length=1)
-    """Attributes by group. "Other", with a text, is added by the page."""
+    """Groups of attributes. The page adds "Other", with a text field."""
     other: str = Field("Describe your reason.", min_length=1)
-    """What the annotator is asked for when "Other" is ticked."""
+    """Instruction for the annotator who ticks "Other"."""
 
     @property
     def attributes(self) -> list[Attribute]:
-        """Those of all groups, in order."""
+        """Return the attributes of all groups, in order."""
         return [attribute for group in self.groups for attribute in group.attributes]
 
 
@@ -69,9 +69,9 @@ class Taxonomy(Settings):
     """Reasons for liking and for disliking a span."""
 
     likes: Reasons
-    """Of spans with the label +1."""
+    """Reasons of spans with the label +1."""
     dislikes: Reasons
-    """Of spans with the label -1."""
+    """Reasons of spans with the label -1."""
 
     @model_validator(mode="after")
     def _unique(self) -> Taxonomy:
@@ -85,12 +85,12 @@ class Taxonomy(Settings):
         return self
 
     def of(self, label: float) -> Reasons:
-        """Those of a span with this label: above 0 a liked one, else a disliked one."""
+        """Return the reasons of a span with this label: above 0 those for liking, else those for disliking."""
         return self.likes if label > 0 else self.dislikes
 
     def texts(self) -> dict[str, str]:
-        """Return the text of every attribute by its id, with the lead of its side: what a prompt for a rewriter
-        shows.
+        """Return the text of every attribute by its id, after the lead of its side, as a prompt for a rewriter shows
+        it.
         """
         return {
             attribute.id: _completed(reasons.lead, attribute.text)
@@ -103,15 +103,15 @@ class Question(Settings):
     """A question about a whole response."""
 
     id: str
-    """Key of its answer: lower-case letters, digits, _ and -."""
+    """Key of the answer to the question: lower-case letters, digits, _ and -."""
     text: str = Field(min_length=1)
     """The question."""
     kind: Literal["tick", "text"]
     """`tick`: any number of the options, stored as a list of their ids; `text`: free text."""
     options: list[Attribute] = []
-    """Of `tick`."""
+    """Options of a `tick` question."""
     required: bool = False
-    """An item cannot be finished without an answer."""
+    """True if an item cannot be finished without an answer."""
 
     @field_validator("id")
     @classmethod
@@ -132,23 +132,25 @@ class PageModes(Settings):
     """Which parts of the page are shown."""
 
     spans: Literal["both", "dislikes", "none"] = "both"
-    """Which spans can be marked; `none`: only the preference and the questions."""
+    """Spans that can be marked; `none`: only the preference and the questions."""
     responses: Literal[1, 2] = 2
-    """Responses per item: two side by side, or one alone."""
+    """Number of responses per item: two side by side, or one alone."""
     reasons: Literal["taxonomy", "free_text", "none"] = "taxonomy"
-    """Why a span is marked: attributes to tick and a free text, a free text alone (before there is a taxonomy), or not
-    asked.
+    """Reasons of a span: attributes to tick with a free text, a free text alone (before there is a taxonomy), or no
+    reasons.
     """
     most_spans: int | None = Field(None, ge=1)
-    """Upper bound on the marked spans of a response, where only the strongest are wanted."""
+    """Upper bound on the marked spans of a response, to get only the strongest ones."""
     preference: bool = True
     """Ask which of the two responses is better."""
     preference_reason: bool = True
-    """An item cannot be finished without a reason for the preference."""
+    """True if an item cannot be finished without a reason for the preference."""
     tie: bool = True
     """Offer "tie" as a third choice."""
     suggestions: bool = False
-    """Show the spans of annotations that the samples have already, by a model or a rule, each to be accepted or rejected."""
+    """Show the spans of annotations by a model or a rule that the samples already have, for the annotator to accept or
+    reject.
+    """
 
 
 class PageSettings(Settings):
@@ -157,25 +159,27 @@ class PageSettings(Settings):
     title: str = Field("Annotation", min_length=1)
     """Title of the page."""
     taxonomy: Taxonomy | None = None
-    """Reasons for liking and disliking a span; needed where spans are marked with `modes.reasons: taxonomy`."""
+    """Reasons for liking and for disliking a span; required if spans are marked with `modes.reasons: taxonomy`."""
     questions: list[Question] = []
-    """Asked about each response as a whole."""
+    """Questions about each response as a whole."""
     guidelines: dict[str, str] = {}
-    """What annotators should know, by title, in the order in which it is shown. Plain text; blank lines separate
+    """Instructions for annotators, by title, in the order in which they are shown. Plain text; blank lines separate
     paragraphs.
     """
     modes: PageModes = PageModes()
     """Which parts of the page are shown."""
     markdown: bool = True
-    """Show Markdown formatted (headings, lists, bold text). Offsets of spans are those of the text as it is written."""
+    """Show Markdown with its formatting (headings, lists, bold text). Offsets of spans still refer to the Markdown
+    source.
+    """
     document: str = "document"
     """Entry of a sample's `meta` that holds the knowledge source; a sample without it is shown without one."""
     query: str = "question"
-    """Entry of a sample's `meta` that annotators read as the query, where the prompt holds more than that, as the
-    reader `with_prompt` stores it; a sample without it is shown with its prompt.
+    """Entry of a sample's `meta` that annotators read as the query if the prompt holds more than the query, as the
+    reader `with_prompt` stores it. A sample without this entry is shown with its prompt.
     """
     domain: str = "domain"
-    """Entry of a sample's `meta` that holds its domain, by which statistics are grouped."""
+    """Entry of a sample's `meta` that holds its domain; statistics are grouped by it."""
 
     @field_validator("guidelines")
     @classmethod
@@ -201,7 +205,8 @@ class PageSettings(Settings):
         return self
 
     def suggestions(self, sample: Sample, shown: Iterable[int]) -> dict[str, dict[str, Any]]:
-        """Return the spans that the page suggests, by their keys, as the annotator's own ones would be stored.
+        """Return the spans that the page suggests, by their keys, in the form in which the annotator's own spans are
+        stored.
 
         shown: places of the responses that the page shows.
         """
@@ -231,8 +236,8 @@ class PageSettings(Settings):
     # ----- what annotators may store; each returns what is wrong in a sentence, or None -----------------------------------
 
     def wrong_span(self, label: object, reasons: Sequence[str], note: str) -> str | None:
-        """Of a span's label, reasons and note. A span without any reason is a draft: it may be stored, and is
-        `missing`.
+        """Return the mistake in a span's label, reasons and note; None if they are valid. A span without any reason is
+        a draft: it may be stored, and `missing` reports it.
         """
         if self.modes.spans == "none":
             return "this page marks no spans"
@@ -248,7 +253,7 @@ class PageSettings(Settings):
         return _wrong_choice("reasons", reasons, known)
 
     def wrong_answers(self, answers: Mapping[str, Any]) -> str | None:
-        """Of the answers about one response, by question."""
+        """Return the mistake in the answers about one response, by question; None if they are valid."""
         questions = {question.id: question for question in self.questions}
         for name, value in answers.items():
             question = questions.get(name)
@@ -266,7 +271,9 @@ class PageSettings(Settings):
         return None
 
     def wrong_verdict(self, better: object, reason: object, places: int) -> str | None:
-        """Of a preference: `better` is the place of a response, or None for a tie."""
+        """Return the mistake in a preference; None if it is valid. `better` is the place of a response, or None for a
+        tie.
+        """
         if not self.modes.preference:
             return "this page asks for no preference"
         if not isinstance(reason, str):
@@ -284,10 +291,10 @@ class PageSettings(Settings):
         verdict: tuple[int | None, str] | None,
         places: int,
     ) -> list[str]:
-        """Return what an item lacks before it can be finished, in sentences; empty when nothing does.
+        """Return what an item lacks before it can be finished, in sentences; empty if nothing is missing.
 
-        spans: (place of the response, reasons, note) of each that is not deleted; answers: by place of the response;
-        verdict: (better, reason).
+        spans: (place of the response, reasons, note) of each span that is not deleted; answers: answers by place of the
+        response; verdict: (better, reason).
         """
         wanted = []
         spans = list(spans)
@@ -312,7 +319,7 @@ class PageSettings(Settings):
 
 
 def load_settings(source: str | Path) -> PageSettings:
-    """Return the settings of a YAML file, or of one that comes with fgrl (`retrieval`, `retrieval_ab`, ...; see
+    """Return the settings of a YAML file, or of a file that comes with fgrl (`retrieval`, `retrieval_ab`, ...; see
     `shipped`).
 
     A file may begin with `extends: retrieval` (or with another file): mappings merge deeply, anything else replaces,
@@ -327,7 +334,7 @@ def extended_by(source: str | Path) -> list[Path]:
 
 
 def shipped() -> list[str]:
-    """Names of the settings that come with fgrl."""
+    """Return the names of the settings that come with fgrl."""
     return SHIPPED.names
 
 

@@ -1,9 +1,9 @@
 """From a quote to the characters that it quotes.
 
-Annotators, reward models and judges point to a part of a text by repeating it, rarely letter by letter. A quote is
-searched for as it is; then without regard to white space, to the shape of quote marks and dashes, and to how Unicode
-encodes the same character; then, if a threshold is given, for something similar. How each quote was found, and which
-were not, is counted.
+Annotators, reward models and judges point to a part of a text by repeating it, rarely letter by letter. The search
+tries the exact quote first. The second step ignores differences in white space, in the shape of quote marks and dashes,
+and in the Unicode encoding of a character. If a threshold is given, the last step searches for a similar passage.
+Counts report how quotes were found, and how many were not.
 
 Left out: quotes with a gap ("the first ... the last"), and guesses from what surrounds a span.
 """
@@ -27,7 +27,9 @@ Kind = Literal["exact", "normalised", "fuzzy"]
 Occurrence = Literal["first", "all"]
 KINDS: tuple[Kind, ...] = ("exact", "normalised", "fuzzy")
 USUAL_UNMATCHED = 0.025
-"""In the annotations of Text2Grad, the share of spans that were not found is below this (its Table 15)."""
+"""Limit of the share of spans that are not found: in the annotations of Text2Grad the share is below this (its Table
+15).
+"""
 
 _MARKS = {ord(mark): "'" for mark in "\u2018\u2019\u201a\u201b\u2032\u2035\u2039\u203a\u02bc`"}
 _MARKS |= {ord(mark): '"' for mark in "\u201c\u201d\u201e\u201f\u00ab\u00bb\u301d\u301e\u301f"}
@@ -55,18 +57,21 @@ def locate(
 ) -> list[Match]:
     """Return the places of a quote in a text; empty if there is none, and for a quote of white space alone.
 
-    1. `exact`: every place where the text has the quote letter by letter. Those that cut no character in two (an e from
-       the accent after it, an emoji from its skin tone) are preferred to those that do, and of these those that cut no word
-       or number in two (he from The, 12 from 1200)
-    2. `normalised`: the same with runs of white space as one space, one shape of quote marks and of dashes, invisible
-       characters left out, and all ways in which Unicode can write a character (NFKC) the same; `ignore_case` folds
-       case too. Here, too, places that cut no word or number in two are preferred
+    1. `exact`: every place where the text has the quote letter by letter. Preferred are places that cut no character in
+       two (an e from the accent after it, an emoji from its skin tone), and among these the places that cut no word or
+       number in two (he from The, 12 from 1200)
+    2. `normalised`: as `exact`, after both texts are normalised: runs of white space become one space, quote marks and
+       dashes have one shape each, invisible characters are dropped, and all encodings of a character in Unicode are
+       equal (NFKC). `ignore_case` folds case too. Again, places that cut no word or number in two are preferred
     3. `fuzzy`: stretches whose normalised form has at least the similarity `fuzzy` to that of the quote (0 to 1; the
-       normalised indel similarity of rapidfuzz); None searches for none. Of overlapping stretches the best
+       normalised indel similarity of rapidfuzz); None skips this step. Of overlapping stretches only the best is
+       returned
 
     The first step with a result ends the search. Steps 2 and 3 never cut a character (an extended grapheme cluster) in
-    two. occurrence: `first` gives one match, of fuzzy ones the best; `all` gives every one, from left to right (fuzzy
-    ones from the best), even if exact ones overlap each other. Raises ValueError for an invalid threshold.
+    two.
+
+    occurrence: `first` gives one match, the best of fuzzy matches; `all` gives every match from left to right (fuzzy
+    matches with the best first), even if exact matches overlap. Raises ValueError for an invalid threshold.
     """
     if fuzzy is not None and not 0 < fuzzy <= 1:
         raise ValueError(f"fuzzy is {fuzzy}: a similarity is above 0 and at most 1")
@@ -91,7 +96,7 @@ def locate_each(
     *,
     ignore_case: bool = False,
 ) -> list[list[Match]]:
-    """`locate` for several quotes of one text; an empty list for each that is not found.
+    """Return the result of `locate` for several quotes of one text; an empty list for a quote that is not found.
 
     With `occurrence: first`, a quote that is given n times refers to its first n places.
     """
@@ -109,12 +114,12 @@ def locate_each(
 
 @dataclass
 class Located:
-    """How quotes were found: counts of quotes (not of places) by the kind of their matches."""
+    """Statistics of how quotes were found: counts of quotes (not of places) by the kind of their matches."""
 
     kinds: Counter[Kind] = field(default_factory=Counter)
     unmatched: int = 0
     lowest: float = 1.0
-    """The lowest score."""
+    """Lowest score of a match."""
 
     def add(self, located: Iterable[Sequence[Match]]) -> None:
         """Count quotes by their matches; an empty entry is a quote that was not found."""
@@ -127,16 +132,18 @@ class Located:
 
     @property
     def quotes(self) -> int:
-        """Their number."""
+        """Number of quotes."""
         return self.kinds.total() + self.unmatched
 
     @property
     def rate(self) -> float:
-        """The share that was not found; 0 without quotes."""
+        """Share of the quotes that were not found; 0 if there are no quotes."""
         return self.unmatched / self.quotes if self.quotes else 0.0
 
     def counts(self) -> dict[str, Any]:
-        """For a stage's summary: `quotes`, `quotes: exact` and so on, `unmatched quotes`, `unmatched rate`."""
+        """Return the counts for a stage's summary: `quotes`, `quotes: exact` and so on, `unmatched quotes`, `unmatched
+        rate`.
+        """
         counts: dict[str, Any] = {"quotes": self.quotes}
         counts |= {f"quotes: {kind}": self.kinds[kind] for kind in KINDS if self.kinds[kind]}
         if self.kinds["fuzzy"]:
@@ -158,25 +165,25 @@ class Located:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A character as readers see it, or a run of white space."""
+    """A character as a reader sees it, or a run of white space."""
 
     text: str
-    """Normalised; never empty."""
+    """Normalised text; never empty."""
     start: int
     end: int
-    """The characters of the original that it represents."""
+    """Position after the last character of the original that the piece represents."""
 
 
 @dataclass(frozen=True)
 class _Flat:
-    """A normalised text and where its pieces come from."""
+    """A normalised text and the origins of its pieces."""
 
     pieces: tuple[_Piece, ...]
     text: str
     begins: dict[int, int]
-    """Start of a piece in `text` -> the piece's index."""
+    """Index of the piece that starts at a position of `text`."""
     ends: dict[int, int]
-    """End of a piece in `text` -> the piece's index."""
+    """Index of the piece that ends at a position of `text`."""
 
     def inside(self) -> str:
         """Return the text without white space at either end."""
@@ -210,14 +217,14 @@ def _flatten(text: str, ignore_case: bool) -> _Flat:
 
 
 def _normal(cluster: str, ignore_case: bool) -> str:
-    """One form for all encodings of a character: NFKD has the same equivalence classes as NFKC."""
+    """Return one form for all encodings of a character: NFKD has the same equivalence classes as NFKC."""
     cluster = unicodedata.normalize("NFKD", cluster).translate(_ALIKE)
     return unicodedata.normalize("NFKD", cluster.casefold()) if ignore_case else cluster
 
 
 @lru_cache(maxsize=256)
 def _edges(text: str) -> frozenset[int]:
-    """Positions between characters as readers see them."""
+    """Return the positions between characters as a reader sees them."""
     return frozenset({0, *(grapheme.end() for grapheme in regex.finditer(r"\X", text))})
 
 
@@ -241,7 +248,7 @@ def _exact(quote: str, text: str) -> list[Match]:
 
 
 def _of_whole_words(matches: list[Match], text: str) -> list[Match]:
-    """Return the matches that cut no word or number in two; all where each one does."""
+    """Return the matches that cut no word or number in two; all matches if each of them cuts one."""
     return [match for match in matches if not _cuts(text, match.start) and not _cuts(text, match.end)] or matches
 
 
@@ -263,8 +270,8 @@ def _normalised(quote: str, flat: _Flat, text: str) -> list[Match]:
 
 
 def _fuzzy(quote: str, flat: _Flat, threshold: float, *, all_of_them: bool) -> list[Match]:
-    """Return the best stretch; for all of them also the best ones to its left and right, and so on. The best come
-    first.
+    """Return the best stretch. To find all stretches, also return the best one to its left and to its right, and so on.
+    The best come first.
     """
     owner = [index for index, piece in enumerate(flat.pieces) for _ in piece.text]
     stretches: list[tuple[float, int, int]] = []
@@ -288,8 +295,8 @@ def _best(
     """Return the stretch of pieces `first:last` most similar to the quote: (similarity, first piece, index behind the
     last piece).
 
-    The most similar stretch of characters is widened to whole pieces, and loses white space at its ends; it must still
-    be similar enough.
+    The most similar stretch of characters is extended to whole pieces, and white space at its ends is removed. It must
+    still reach the threshold.
     """
     pieces = flat.pieces
     if first >= last:
@@ -308,5 +315,5 @@ def _best(
 
 
 def _start(flat: _Flat, index: int) -> int:
-    """Position of a piece in the normalised text."""
+    """Return the position of a piece in the normalised text."""
     return sum(len(piece.text) for piece in flat.pieces[:index])

@@ -1,4 +1,4 @@
-"""What components share whose language model quotes passages of a response: how quotes are searched for, the spans that
+"""Common parts of components whose language model quotes passages of a response: the search for quotes, the spans that
 they give, and an alarm for quotes that are not found.
 """
 
@@ -17,24 +17,26 @@ from fgrl.types import Span
 
 
 class Quotes:
-    """The quotes of an answer about one response, and where each stands in it."""
+    """The quotes of an answer about one response, and the places of each in the response."""
 
     def __init__(self, response: str, occurrence: Occurrence, fuzzy: float | None, *, ignore_case: bool) -> None:
         self.response, self.occurrence, self.fuzzy, self.ignore_case = response, occurrence, fuzzy, ignore_case
         self.located: list[tuple[str, list[Match]]] = []
-        """Each quote of the last answer with its matches; one that was not found has none."""
+        """Quotes of the last answer with their matches; a quote that was not found has none."""
 
     def clear(self) -> None:
-        """Forget the last answer, e.g. because another one is read in its place."""
+        """Forget the last answer, e.g. because another answer is read in its place."""
         self.located = []
 
     def take(self, quotes: Sequence[str], usable: Callable[[str], bool] = bool) -> None:
-        """Take the quotes of an answer, found or not. One that is not `usable` counts as not found."""
+        """Record the quotes of an answer, found or not. A quote that is not `usable` counts as not found."""
         matches = locate_each(quotes, self.response, self.occurrence, self.fuzzy, ignore_case=self.ignore_case)
         self.located = [(quote, places if usable(quote) else []) for quote, places in zip(quotes, matches, strict=True)]
 
     def locate(self, quotes: Sequence[str]) -> None:
-        """`take`. Raises ValueError, for the model to act on, when none of the quotes is found."""
+        """Record the quotes of an answer as `take` does. Raises ValueError, with a reason that the model can act on, if
+        none of the quotes is found.
+        """
         self.take(quotes)
         if quotes and not any(matches for _quote, matches in self.located):
             raise ValueError(
@@ -47,8 +49,8 @@ class Quotes:
         return [Span(start=start, end=end, label=label) for start, end in sorted(places)]
 
     def records(self) -> list[dict[str, Any]]:
-        """How each quote was found, for `meta`: one entry for each place; one with `kind` null for a quote that was
-        not.
+        """Return how each quote was found, for `meta`: one entry for each place, and one with `kind` null for a quote
+        that was not found.
         """
         entries: list[dict[str, Any]] = []
         for quote, matches in self.located:
@@ -60,19 +62,19 @@ class Quotes:
 
 
 def counted(quotes: Iterable[Quotes]) -> Located:
-    """Return how the quotes of all these responses were found."""
+    """Return statistics of how the quotes of all these responses were found."""
     located = Located()
     located.add(matches for own in quotes for _quote, matches in own.located)
     return located
 
 
 class QuoteSearch(Settings):
-    """Settings of whoever looks for quotes in responses (see `fgrl.feedback.quotes`)."""
+    """Settings of the search for quotes in responses (see `fgrl.feedback.quotes`)."""
 
     occurrence: Literal["first", "all"] = "first"
-    """Mark the first place of a quote (of one that is given n times, the first n), or every place."""
+    """Mark only the first place of a quote (the first n places of a quote that is given n times), or every place."""
     fuzzy: float | None = Field(0.9, gt=0, le=1)
-    """Lowest similarity of a passage to a quote that does not stand in the response as it is; null accepts no such
+    """Minimum similarity of a passage to a quote that the response does not contain literally; null accepts no such
     passage.
     """
     ignore_case: bool = False
@@ -84,15 +86,17 @@ class QuoteSearch(Settings):
 
 
 class QuotingAnnotator(QuoteSearch, AskingAnnotator):
-    """Finds what the language model quotes in the response, and reports a share of lost quotes that is too large."""
+    """Annotator that finds the passages that a language model quotes from the response, and reports if too many quotes
+    were not found.
+    """
 
     max_unmatched: Annotated[float, Unkeyed] = Field(USUAL_UNMATCHED, ge=0, le=1)
-    """The alarm: share of quotes that may not be found."""
+    """Share of quotes that may be missing from the response before the alarm goes off."""
     alarm: Annotated[Literal["warn", "stop"], Unkeyed] = "warn"
-    """What happens when more are not found: a warning, or the stage stops. (Answers are cached.)"""
+    """Action of the alarm: print a warning, or stop the stage. (Answers are cached.)"""
 
     def check_unmatched(self, quotes: Iterable[Quotes]) -> dict[str, Any]:
-        """Return the counts of `Located`. Raises `Stopped`, or warns, when more quotes than `max_unmatched` were not
+        """Return the counts of `Located`. Raises `Stopped`, or warns, if more quotes than `max_unmatched` were not
         found.
         """
         located = counted(quotes)

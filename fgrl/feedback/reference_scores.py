@@ -1,4 +1,4 @@
-"""What annotators share that score responses by the sample's references."""
+"""Common parts of annotators that score responses by the sample's references."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fgrl.types import Sample
 
 
 class Labelled(Settings):
-    """Settings of whoever compares responses with references."""
+    """Settings of components that compare responses with references."""
 
     refusals: list[str] = ["No Answer Present."]
-    """References that are not answers, compared without case and punctuation: nothing is scored against them, and a
-    prompt that has no other reference is left out.
+    """References that are not answers. They are compared without case and punctuation. Nothing is scored against them,
+    and a prompt that has no other reference is dropped.
     """
 
     def usable(self, references: str | Sequence[str] | None) -> list[str]:
@@ -25,14 +25,16 @@ class Labelled(Settings):
 
 
 class ReferenceScorer(Labelled, Annotator):
-    """Samples whose references are missing or refusals, and those without any score, are dropped and counted."""
+    """Annotator that scores responses by references. It drops and counts samples whose references are all missing or
+    refusals, and samples without any score.
+    """
 
     keeps_responses = True
 
     @abstractmethod
     def scores(self, rows: Sequence[tuple[Sample, str, list[str]]]) -> Sequence[float | None]:
-        """Return the score of each row: a sample, one of its responses, and the sample's usable references. None is
-        missing.
+        """Return the score of each row: a sample, one of its responses, and the sample's usable references. None means
+        that the score is missing.
         """
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:

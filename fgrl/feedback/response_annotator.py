@@ -1,5 +1,5 @@
-"""What annotators share that add an annotation to responses: which responses they take, and how a sample gets the
-result.
+"""Common parts of annotators that add an annotation to responses: which responses they annotate, and how a sample gets
+the result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fgrl.registry import name_of
 from fgrl.types import Annotation, Response, Sample
 
 MATCHES = "matches"
-"""In a response's `meta`: by the name of the annotator, how each quote of its annotation was found."""
+"""Key in a response's `meta` that records how each quote of an annotation was found, by the name of the annotator."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class ResponseCase:
 
 
 class NamedAnnotator(Annotator):
-    """Adds annotations to responses under a name, and keeps everything else as it is."""
+    """Annotator that adds annotations to responses under a name, and keeps everything else unchanged."""
 
     by: str | None = None
-    """The name that the annotations get, by which later stages select them; null is the annotator's own."""
+    """Name of the annotations, by which later stages select them; null uses the annotator's own name."""
 
     @property
     def annotator_name(self) -> str:
@@ -47,15 +47,15 @@ class NamedAnnotator(Annotator):
 
 
 class ResponseAnnotator(NamedAnnotator):
-    """Annotates the chosen response of each sample, or every response."""
+    """Annotator of the chosen response of each sample, or of every response."""
 
     responses: Literal["chosen", "all"] = "chosen"
-    """Annotate the chosen response of a sample (or its only one), or every response."""
+    """Responses to annotate: the chosen response of a sample (or its only one), or every response."""
 
     def response_cases(self, samples: Sequence[Sample]) -> tuple[list[ResponseCase], dict[str, int]]:
         """Return the responses to annotate, in order, and counts of samples `without a response` and of `empty
-        responses`, which have nothing to annotate. Raises `DataError` for a sample with several responses of which none
-        is chosen, where the chosen one is to be annotated.
+        responses`, which have nothing to annotate. Raises `DataError` if only the chosen response is to be annotated,
+        and a sample has several responses but none chosen.
         """
         cases: list[ResponseCase] = []
         skipped = {"without a response": 0, "empty responses": 0}
@@ -75,14 +75,16 @@ class ResponseAnnotator(NamedAnnotator):
         return (0 if sample.chosen is None else sample.chosen,)
 
     def asks_at_most(self, expected: Expected) -> int | None:
-        """Return the number of responses to annotate, one question each; None when that is not known."""
+        """Return the number of responses to annotate, one question each; None if it is unknown."""
         if self.responses == "chosen":
             return expected.samples
         return None if expected.responses is None else expected.samples * expected.responses
 
 
 def annotated(response: Response, annotation: Annotation, **meta: Any) -> Response:
-    """Return a copy with one more annotation, in place of an earlier one by the same annotator; `meta` is added."""
+    """Return a copy of the response with one more annotation, which replaces an earlier one by the same annotator;
+    `meta` is added.
+    """
     others = [other for other in response.annotations if other.by != annotation.by]
     return response.model_copy(
         update={"annotations": [*others, annotation], "meta": {**response.meta, **meta}},
@@ -102,7 +104,7 @@ def with_responses(samples: Sequence[Sample], changed: Mapping[tuple[int, int], 
 
 
 def with_matches(response: Response, by: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the `meta` entry that holds how the quotes of an annotation were found, beside those of other
+    """Return the `meta` entry that holds how the quotes of an annotation were found, next to the entries of other
     annotators.
     """
     return {MATCHES: {**response.meta.get(MATCHES, {}), by: list(records)}}

@@ -20,12 +20,12 @@ else:
 fuzz = lazy.load("rapidfuzz.fuzz")
 
 SAME = 1e-9
-"""Similarities that differ by less are the same."""
+"""Tolerance: similarities that differ by less are equal."""
 
 
 def most_similar(quote: str, text: str, least: float) -> tuple[int, int] | None:
-    """Return the stretch `start:end` of a text with the highest similarity to the quote; None if no stretch has the similarity
-    `least` (above 0). Of several the one that ends first, and then the longest.
+    """Return the stretch `start:end` of a text with the highest similarity to the quote; None if no stretch has the
+    similarity `least` (above 0). If several are equal, return the one that ends first, and of these the longest.
     """
     guess, best = least, None
     while True:
@@ -44,10 +44,10 @@ def most_similar(quote: str, text: str, least: float) -> tuple[int, int] | None:
 
 
 def _alignment(quote: str, text: str, cost: float) -> tuple[float, int]:
-    """Return the highest 2 L - cost (m + k) of a stretch, and the end of the first stretch that has it.
+    """Return the maximum of 2 L - cost (m + k) over all stretches, and the end of the first stretch that reaches it.
 
-    Row i of the table has, for each end of a stretch, the best value of the first i characters of the quote, without their
-    own cost. Along a row, a further character of the text costs `cost`: a running maximum.
+    Row i of the table has, for each end of a stretch, the best value of the first i characters of the quote, without
+    their own cost. Along a row, each further character of the text costs `cost`, so the row is a running maximum.
     """
     letters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     slope = cost * np.arange(len(text) + 1)

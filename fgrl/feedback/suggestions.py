@@ -1,4 +1,4 @@
-"""Spans that a model or a rule suggests: those of the annotations which a sample has when it is given to the page."""
+"""Spans suggested by a model or a rule, from the annotations that a sample already has when it comes to the page."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from fgrl.types import Sample, Span
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A span that somebody else has marked."""
+    """A span marked by another annotator."""
 
     place: int
-    """Of the response."""
+    """Place of the response."""
     by: str
-    """The model or the rule."""
+    """The model or the rule that marked it."""
     span: Span
 
     @property
     def label(self) -> int:
-        """1 for a good passage, else -1."""
+        """1 for a good passage, -1 for any other."""
         return 1 if self.span.label > 0 else -1
 
 
 def suggested(sample: Sample) -> dict[str, Suggestion]:
-    """Return the suggested spans of a sample by their keys, `PLACE.ANNOTATION.SPAN`, each counted from 0. Spans that are
-    empty or have the label 0 suggest nothing.
+    """Return the suggested spans of a sample by their keys, `PLACE.ANNOTATION.SPAN`, where each number counts from 0.
+    Spans that are empty or have the label 0 suggest nothing.
     """
     return {
         f"{place}.{number}.{index}": Suggestion(place, annotation.by, span)

@@ -23,18 +23,18 @@ from fgrl.base.files import kept
 from fgrl.types import Message
 
 NONE = "(none)"
-"""Stands in a prompt for a field that is empty."""
+"""Text that a prompt shows for an empty field."""
 _TURN = re.compile(r"^\[(system|user|assistant)\]\s*$", re.MULTILINE)
 _FIELD = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A conversation to fill in."""
+    """A conversation with placeholders."""
 
     path: str
     turns: tuple[tuple[str, str], ...]
-    """Role and text of each."""
+    """Role and text of each turn."""
 
     @property
     def fields(self) -> frozenset[str]:
@@ -52,9 +52,8 @@ class Prompt:
 
 
 def read_prompt(path: str | Path, known: Collection[str], wanted: Collection[str] = ()) -> Prompt:
-    """Return the prompt of a file.
-
-    Raises `DataError` when it has a placeholder that is not among `known`, lacks one of `wanted`, or is empty.
+    """Return the prompt of a file. Raises `DataError` if it has a placeholder that is not among `known`, lacks a
+    placeholder of `wanted`, or is empty.
     """
     text = kept(path).read_text(encoding="utf-8-sig").rstrip()
     parts = _TURN.split(text.strip())
@@ -80,7 +79,7 @@ def _line(text: str, part: str) -> int:
 
 
 def as_text(prompt: str | Sequence[Message]) -> str:
-    """Return a prompt as text for another model: text unchanged, a chat of several turns with its roles."""
+    """Return a prompt as text for another model: a text unchanged, a chat of several turns with its roles."""
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1:

@@ -1,8 +1,8 @@
 """Units of a text that are labelled one by one: words, sentences, clauses, and the statements of a program.
 
 All functions return places (start, end) in code points, in order and without overlaps. A unit has no white space at its
-ends, and nothing but white space stands between two units, so the units cover every visible character of the text.
-Those of a program in a Markdown fence cover the program alone.
+ends, and nothing but white space stands between two units, so the units cover every visible character of the text. The
+units of a program in a Markdown fence cover the program alone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from fgrl.feedback.rules.text import CHUNK, CharRange, ranges, trimmed
 UnitKind = Literal["sentence", "clause", "statement"]
 AnyUnit = Literal["word", "sentence", "clause", "statement"]
 CLAUSE_WORDS = 3
-"""A piece between two commas that has fewer words is part of the clause before it."""
+"""Minimum number of words of a separate clause: a shorter piece between two commas is part of the clause before it."""
 LONGEST_PROGRAM = 100_000
-"""Characters; a longer program is divided into lines without parsing it."""
+"""Maximum number of characters of a program that is parsed; a longer program is divided into lines."""
 
 _SENTENCE_END = re.compile(r"[。！？｡]+[」』”’）]*|\n\s*\n|\n(?=[ \t]*(?:[-*•]|\d+[.)])[ \t])")
-"""Ends that `sentences.prose` does not know: those of Chinese and Japanese, empty lines, and the next item of a list.
+"""Ends of sentences that `sentences.prose` does not know: the marks of Chinese and Japanese, empty lines, and the next
+item of a list.
 """
 _CLAUSE_END = re.compile(r"[,;:](?=\s)|[，、；：]|\s[\u2013\u2014-]+(?=\s)|\u2014")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
@@ -39,13 +40,13 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 
 
 def words(text: str) -> list[CharRange]:
-    """Return the stretches that white space separates. A text in a script without spaces is few, long words."""
+    """Return the stretches between white space. A text in a script without spaces has few, long words."""
     return ranges(CHUNK, text)
 
 
 def sentences(text: str) -> list[CharRange]:
-    """Sentences, as `fgrl.feedback.rules.sentences.prose` finds their ends; an empty line and an item of a list end one too, and
-    so do the marks of Chinese and Japanese.
+    """Return the sentences. Their ends are those that `fgrl.feedback.rules.sentences.prose` finds, and also empty
+    lines, the next item of a list, and the sentence marks of Chinese and Japanese.
     """
     return [
         sentence
@@ -55,10 +56,9 @@ def sentences(text: str) -> list[CharRange]:
 
 
 def clauses(text: str) -> list[CharRange]:
-    """Sentences divided behind commas, semicolons, colons and dashes.
-
-    A piece of fewer than `CLAUSE_WORDS` words ("However,", an item of an enumeration) is not a separate clause: it
-    joins the one before it, at the beginning of a sentence the one behind it.
+    """Return the clauses: sentences divided behind commas, semicolons, colons and dashes. A piece of fewer than
+    `CLAUSE_WORDS` words ("However,", an item of an enumeration) is not a separate clause: it joins the clause before
+    it, or the clause after it at the beginning of a sentence.
     """
     return [clause for sentence in sentences(text) for clause in _clauses_of(text, sentence)]
 
@@ -69,17 +69,17 @@ class Statements:
 
     places: list[CharRange]
     parsed: bool
-    """False: the program is no Python that can be parsed, and `places` are its lines."""
+    """False if the program is not Python that can be parsed: `places` are then its lines."""
 
 
 def statements(text: str) -> Statements:
     """Return the statements of the Python program in a text, which is the one that tests run
     (`fgrl.feedback.rules.programs.extraction`).
 
-    A simple statement is a unit. A compound statement (a function, a loop, a branch) is none: its header is one (`def
+    A simple statement is a unit. A compound statement (a function, a loop, a branch) is not: its header is a unit (`def
     f(x):` with its decorators, `else:`, `except E:`, `case 1:`), and so is every statement in it. A comment on a
-    separate line belongs to the statement below it, one at the end of a line to that line's last statement. The program
-    is parsed, never run.
+    separate line belongs to the statement below it. A comment at the end of a line belongs to that line's last
+    statement. The program is parsed, never run.
     """
     start, end = extraction.place(text)
     code = text[start:end]
@@ -97,7 +97,9 @@ DIVIDE: dict[AnyUnit, Callable[[str], Sequence[CharRange]]] = {
 
 
 def numbered(text: str, units: Iterable[CharRange]) -> str:
-    """Units as a prompt shows them: numbered from 1, one a line; a unit of several lines keeps them."""
+    """Return the units as a prompt shows them: numbered from 1, one per line. A unit of several lines keeps its line
+    breaks.
+    """
     return "\n".join(f"{number}. {text[start:end]}" for number, (start, end) in enumerate(units, start=1))
 
 
@@ -111,7 +113,7 @@ def _cut(text: str, at: Iterable[int]) -> list[CharRange]:
 
 
 def _visible(text: str, places: Iterable[CharRange]) -> list[CharRange]:
-    """Return the places without white space at their ends; a blank one is left out."""
+    """Return the places without white space at their ends; blank places are dropped."""
     return [place for place in (trimmed(text, bounds) for bounds in places) if place[0] < place[1]]
 
 
@@ -144,7 +146,7 @@ _INVISIBLE = {
 
 
 def _statement_starts(text: str) -> list[int] | None:
-    """Where the units of a program start; None when it cannot be parsed."""
+    """Return the places where the units of a program start; None if it cannot be parsed."""
     code = _BREAK.sub("\n", text)  # as the parser sees it
     shortened = [match.start() - number for number, match in enumerate(re.finditer("\r\n", text))]
     try:
@@ -158,13 +160,13 @@ def _statement_starts(text: str) -> list[int] | None:
 
 
 class _Program:
-    """Places in a program: the syntax tree counts lines and bytes, tokens count lines and characters."""
+    """Converter of places in a program: the syntax tree counts lines and bytes, tokens count lines and characters."""
 
     def __init__(self, code: str) -> None:
         self.lines = code.split("\n")
         self.line_starts = list(accumulate((len(line) + 1 for line in self.lines), initial=0))
         self.columns: dict[int, Sequence[int]] = {}
-        """The byte at which each character of a line begins, for the lines that were asked for."""
+        """Byte at which each character of a line begins, for the lines that were asked for."""
         tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
         solid = [token for token in tokens if token.type not in _INVISIBLE]
         self.texts = [token.string for token in solid]
@@ -174,10 +176,10 @@ class _Program:
             for token in tokens
             if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip()
         ]
-        """Those on a separate line."""
+        """Comments on a separate line."""
 
     def starts(self, tree: ast.Module) -> list[int]:
-        """Where a unit starts: a statement or a header, with the comments above it."""
+        """Return the places where a unit starts: a statement or a header, with the comments above it."""
         starts = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.stmt | ast.ExceptHandler):
@@ -212,7 +214,7 @@ class _Program:
         return isinstance(node, ast.If) and self.texts[bisect_left(self.begins, self._of_node(node))] == "elif"
 
     def _word_before(self, word: str, place: int) -> int:
-        """Where the last token with this text stands before the place."""
+        """Return the place of the last token with this text before the place."""
         for number in range(bisect_left(self.begins, place) - 1, -1, -1):
             if self.texts[number] == word:
                 return self.begins[number]

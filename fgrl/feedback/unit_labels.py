@@ -1,4 +1,4 @@
-"""What annotators share whose language model gives a label to every unit of a response: to every word, sentence or
+"""Common parts of annotators whose language model gives a label to every unit of a response: to every word, sentence or
 statement.
 """
 
@@ -22,7 +22,7 @@ from fgrl.types import Annotation, Request, Sample, Span
 
 
 class UnitLabels(BaseModel):
-    """A labeller's answer."""
+    """Labels from the answer of a labeller."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,16 +30,16 @@ class UnitLabels(BaseModel):
 
 
 class UnitLabeller(ResponseAnnotator, AskingAnnotator):
-    """Divides a response into units and asks for one label each; every unit with a label becomes a span.
+    """Annotator that divides a response into units and asks for one label each; every unit with a label becomes a span.
 
-    An answer with more or fewer labels than there are units, or with other labels, is requested again with the reason;
-    then the response has no annotation. Labels are never shifted, cut or filled up.
+    If an answer has more or fewer labels than there are units, or other labels, it is requested again with the reason.
+    If this fails too, the response has no annotation. Labels are never shifted, cut or filled up.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = (*PLACEHOLDERS, "units", "count")
     required: ClassVar[tuple[str, ...]] = ("units",)
     allowed: ClassVar[tuple[int, ...]]
-    """The labels that an answer may contain."""
+    """Labels that an answer may contain."""
 
     temperature: float | None = Field(0.0, ge=0, le=100)
 
@@ -52,10 +52,9 @@ class UnitLabeller(ResponseAnnotator, AskingAnnotator):
         return True
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. divide and ask, 2. labels to spans, 3. count.
-
-        Counts: responses `annotated`, their `units`, how many units have each label, what became of the questions, and
-        which responses gave none.
+        """Annotate in three steps: 1. divide and ask, 2. turn labels into spans, 3. count. Counts: responses
+        `annotated`, their `units`, the number of units with each label, the outcomes of the questions, and the
+        responses without a question.
         """
         # 1.
         cases, skipped = self.cases(samples)
@@ -111,8 +110,8 @@ def labels_schema(count: int, allowed: Sequence[int]) -> dict[str, Any]:
 
 
 def read_labels(text: str, count: int, allowed: Sequence[int]) -> Parsed[list[int]]:
-    """Return the labels of an answer, one for each unit. Raises ValueError for another number of labels, and for other
-    labels.
+    """Return the labels of an answer, one for each unit. Raises ValueError for another number of labels, and for labels
+    that are not allowed.
     """
     parsed = parse_json(text, UnitLabels, "it declines to label")
     labels = parsed.value.labels

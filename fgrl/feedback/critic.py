@@ -32,11 +32,12 @@ def result_of_tests(response: Response) -> Mapping[str, Any] | None:
 
 
 def shown(sample: Sample, response: Response) -> dict[str, str]:
-    """Return what a prompt about a response shows of it, by placeholder.
+    """Return the texts for the placeholders of a prompt about a response.
 
-    {reference}: of several, all. {outcome}: whether the response passed its tests, by `meta.tests` of the response.
-    {tests}: the tests (`meta.tests` of the sample, or else those in the checks of its rubric), for a response that
-    failed with what they printed; nothing for one that passed (Text2Grad, appendix B.3). What is not known is "(none)".
+    {reference}: all references. {outcome}: whether the response passed its tests, by `meta.tests` of the response.
+    {tests}: the tests (`meta.tests` of the sample, or else the tests in the checks of its rubric). For a response that
+    failed, with the output of the tests; empty for a response that passed (Text2Grad, appendix B.3). Anything unknown
+    is "(none)".
     """
     references = [sample.reference] if isinstance(sample.reference, str) else sample.reference or []
     result = result_of_tests(response)

@@ -1,4 +1,4 @@
-"""Rules that count something."""
+"""Base classes of rules that count something."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fgrl.types import Span
 
 
 class Counted(Rule):
-    """Something occurs so many times.
+    """Rule that something occurs a certain number of times.
 
-    Too many: those beyond the bound break the rule. Too few: it is broken nowhere in particular. Whatever is asked for
-    speaks for the rule where it occurs, up to the bound.
+    Too many: the occurrences beyond the bound break the rule. Too few: the rule is broken nowhere in particular. The
+    wanted occurrences support the rule, up to the bound.
     """
 
     what: ClassVar[str]
-    """One of what is counted, for the reasons of spans."""
+    """Name of one occurrence, for the reasons of spans."""
 
     @abstractmethod
     def places(self, response: str) -> list[CharRange]:
-        """Where it occurs, from left to right."""
+        """Return the occurrences, from left to right."""
 
     @abstractmethod
     def bounds(self) -> tuple[int, int | None]:
-        """(at least, at most); None = no upper bound."""
+        """Return (minimum, maximum); a maximum of None means no upper bound."""
 
     def keeps(self, response: str) -> bool:
         low, high = self.bounds()
@@ -59,7 +59,7 @@ class Counted(Rule):
 
 
 class Length(Counted):
-    """How much of it a response has: that is about the whole response, so nothing in particular speaks for the rule."""
+    """Rule on the length of a response. It is about the whole response, so nothing in particular supports it."""
 
     def supporting(self, response: str) -> list[Span] | None:
         return None
@@ -69,5 +69,5 @@ class Length(Counted):
 
 
 def related(relation: Relation, bound: int) -> tuple[int, int | None]:
-    """IFEval's relation as (at least, at most)."""
+    """Return the bounds (minimum, maximum) of a relation of IFEval."""
     return (bound, None) if relation == "at least" else (0, bound - 1)

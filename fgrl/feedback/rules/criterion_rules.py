@@ -14,22 +14,22 @@ from fgrl.types import Criterion
 
 
 class CriterionRules:
-    """The rules that criteria name in `check`, each built and set up once."""
+    """Rules that criteria name in `check`, each built and set up once."""
 
     def __init__(self, run: Any = None) -> None:
         self._run = run
         self._built: dict[str, Verifier] = {}
 
     def __eq__(self, other: object) -> bool:
-        """Return True: always equal, since what was built is a cache: components that hold one are equal when their
-        settings are.
+        """Return True: all instances are equal, since they hold only a cache. Components that hold one are equal if
+        their settings are.
         """
         return isinstance(other, CriterionRules)
 
     __hash__ = None  # type: ignore[assignment]
 
     def get(self, criterion: Criterion, owner: str) -> Verifier | None:
-        """Return the rule that checks a criterion; None when it has no check.
+        """Return the rule that checks a criterion; None if the criterion has no check.
 
         owner: the sample's id, for the message. Raises `DataError` for a check that no rule understands.
         """
@@ -50,7 +50,7 @@ class CriterionRules:
 
 
 class UsesRules(Settings):
-    """Settings of whoever decides criteria by the rules that they name: where these run code, it needs a sandbox."""
+    """Settings of components that decide criteria by their rules. Rules that run code need a sandbox."""
 
     _rules: CriterionRules = PrivateAttr(default_factory=CriterionRules)
 

@@ -1,4 +1,6 @@
-"""Which language a text is in, asked of langdetect: the library IFEval asks, with its profiles inside, no download."""
+"""Detection of the language of a text by langdetect: the library that IFEval uses too. Its profiles come with it,
+without a download.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ Language = Literal[
 
 
 def language_of(text: str) -> str | None:
-    """Return the most probable language; None when nothing in the text indicates one (no letters). Always the same for
-    a text: langdetect draws at random, here from a fixed seed. Raises `Unavailable` when langdetect is not
-    installed.
+    """Return the most probable language; None if nothing in the text indicates one (no letters). The result for a text
+    is always the same: langdetect draws at random, and here from a fixed seed. Raises `Unavailable` if langdetect is
+    not installed.
     """
     LANGDETECT.check()
     try:

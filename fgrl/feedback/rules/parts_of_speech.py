@@ -24,11 +24,11 @@ the British National Corpus. Auxiliaries are verbs.
 """
 HANTA = Requires("HanTa", "token_importance finds nouns and verbs with HanTa", extra="pos")
 LONGEST = 30
-"""Characters; HanTa takes the square of a word's length, and nothing longer is an English word."""
+"""Maximum number of characters of a word: HanTa takes the square of a word's length, and no English word is longer."""
 
 
 def content_words(text: str) -> list[CharRange]:
-    """Places (start, end) of the nouns and verbs. Raises `Unavailable` when HanTa is not installed."""
+    """Return the places (start, end) of the nouns and verbs. Raises `Unavailable` if HanTa is not installed."""
     words = [word for word in tokens(text) if len(word.text) <= LONGEST]
     tagged = _tagger().tag_sent([word.text for word in words])
     return [word.where() for word, (_word, _lemma, tag) in zip(words, tagged, strict=True) if tag.startswith(CONTENT)]

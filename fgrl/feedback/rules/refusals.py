@@ -1,4 +1,4 @@
-"""Which references are answers: labels such as "No Answer Present." are none, and nothing is scored against them."""
+"""Detection of references that are no answers: nothing is scored against labels such as "No Answer Present."."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 
 
 def answers_among(given: str | Sequence[str] | None, refusals: Collection[str]) -> list[str]:
-    """Return the references that are not blank and none of the refusals, which are compared without case, punctuation
-    and repeated spaces.
+    """Return the references that are neither blank nor refusals. Refusals are compared without case, punctuation and
+    repeated spaces.
     """
     references = [given] if isinstance(given, str) else list(given or [])
     refused = {plain(refusal) for refusal in refusals} - {""}
@@ -16,5 +16,5 @@ def answers_among(given: str | Sequence[str] | None, refusals: Collection[str]) 
 
 
 def plain(text: str) -> str:
-    """Lower case, without ASCII punctuation, single spaces."""
+    """Return a text in lower case, without ASCII punctuation, with single spaces."""
     return " ".join(text.casefold().translate(str.maketrans("", "", string.punctuation)).split())

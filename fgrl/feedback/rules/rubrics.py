@@ -1,4 +1,4 @@
-"""Rubrics and the verdicts on their criteria: hard ones are decided by their verifiers, soft ones by a judge."""
+"""Rubrics and the verdicts on their criteria: verifiers decide hard criteria, a judge decides soft ones."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fgrl.types import Criterion, Request, Sample
 
 
 class RubricChecker(UsesRules):
-    """Settings of whoever needs the verdicts on the criteria of rubrics."""
+    """Settings of components that need the verdicts on the criteria of rubrics."""
 
     judge: Judge | None = None
-    """Decides criteria that have no verifier; null refuses prompts that have such criteria."""
+    """Judge of criteria that have no verifier; null refuses prompts that have such criteria."""
 
     def criteria(self, sample: Sample) -> list[Criterion]:
-        """Return the criteria of a prompt that count: all."""
+        """Return the criteria of a prompt that count, by default all of them."""
         return sample.rubric
 
     def judged(self, sample: Sample) -> list[Criterion]:
-        """Those that no verifier decides."""
+        """Return the criteria that no verifier decides."""
         return [criterion for criterion in self.criteria(sample) if criterion.check is None]
 
     def judge_requests(self, responses: Sequence[tuple[Sample, str]]) -> list[Request]:
@@ -35,15 +35,15 @@ class RubricChecker(UsesRules):
         return expected.about_each(lambda prompt, response: self.judge_requests([(prompt, response)]))
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
-        """Raise `DataError` when a prompt has no rubric, or one of its criteria cannot be decided."""
+        """Raise `DataError` if a prompt has no rubric, or one of its criteria cannot be decided."""
         for sample in samples:
             self._decided_by(sample)
 
     def check(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[Checked]:
-        """Every criterion of every response with its verdict, by response (`row`), then in the rubric's order.
+        """Return every criterion of every response with its verdict, by response (`row`), then in the rubric's order.
 
-        The judge is asked once for all, and called also where there is nothing to ask: in a distributed stage other
-        processes may have something.
+        The judge is called once for all of them. It is called even if there is nothing to ask: in a stage with several
+        processes the others may have questions.
         """
         checked = [
             Checked(row, criterion, rule, None if rule is None else rule.verdict(text))
@@ -59,7 +59,9 @@ class RubricChecker(UsesRules):
         return checked
 
     def _decided_by(self, sample: Sample) -> list[tuple[Criterion, Verifier | None]]:
-        """Each criterion that counts, with what decides it; None is the judge. Raises `DataError` when nothing can."""
+        """Return each criterion that counts with its verifier; None for the judge. Raises `DataError` if nothing can
+        decide it.
+        """
         if not sample.rubric:
             raise DataError(
                 f"sample {sample.id} has no rubric, so there is nothing for a response to keep: give each prompt criteria, "
@@ -76,7 +78,7 @@ class RubricChecker(UsesRules):
 
 
 def by_response(checked: Sequence[Checked], responses: int) -> list[list[Checked]]:
-    """Return the checked criteria of each of so many responses, in the rubric's order."""
+    """Return the checked criteria of each response, in the rubric's order. responses: number of responses."""
     groups: list[list[Checked]] = [[] for _ in range(responses)]
     for criterion in checked:
         groups[criterion.row].append(criterion)
@@ -84,8 +86,8 @@ def by_response(checked: Sequence[Checked], responses: int) -> list[list[Checked
 
 
 def all_kept(verdicts: Sequence[bool | None]) -> float | None:
-    """AON: 1 where all criteria are satisfied, else 0 ("Rubrics to Tokens", Eq. 2); None where a missing verdict would
-    decide, or where there is no verdict at all.
+    """Return 1 if all criteria are satisfied, else 0 (AON: "Rubrics to Tokens", Eq. 2). None if a missing verdict would
+    decide, or if there is no verdict at all.
     """
     if False in verdicts:
         return 0.0
@@ -93,6 +95,6 @@ def all_kept(verdicts: Sequence[bool | None]) -> float | None:
 
 
 def share_kept(verdicts: Sequence[bool | None]) -> float | None:
-    """CSR: the share of the known verdicts that are True ("Rubrics to Tokens", Eq. 3); None where none is known."""
+    """Return the share of the known verdicts that are True (CSR: "Rubrics to Tokens", Eq. 3); None if none is known."""
     known = [verdict for verdict in verdicts if verdict is not None]
     return sum(known) / len(known) if known else None

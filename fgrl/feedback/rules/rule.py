@@ -1,7 +1,7 @@
 """The base classes of rules on the text alone. An empty answer breaks every one of them.
 
-`Rule` is about the whole response, and has `faults` if it can tell where it is broken; `Forbids` about what must not be
-there, `Requires` about what must.
+A `Rule` is about the whole response, and has `faults` if it can tell where it is broken. `Forbids` is about things that
+must not be in a response, `Requires` about things that must be in it.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ Relation = Literal["less than", "at least"]
 
 @runtime_checkable
 class FindsFaults(Protocol):
-    """A rule that can tell where it is broken."""
+    """A rule that can name the characters that break it."""
 
     def faults(self, response: str) -> list[Span]:
-        """Return the characters that make a response break the rule; none when it is broken nowhere in particular. Only
-        the faults of responses that break the rule count.
+        """Return the characters that make a response break the rule; an empty list if it is broken nowhere in
+        particular. The result counts only for responses that break the rule.
         """
 
 
 class Rule(Verifier):
-    """A rule on the text alone."""
+    """Base class of a rule on the text alone."""
 
     @abstractmethod
     def keeps(self, response: str) -> bool:
         """Return True if a response that is not empty keeps the rule."""
 
     def breaking(self, response: str) -> list[Span] | None:
-        """Where a response that is not empty breaks the rule: `[]` = it is kept, None = broken, but nowhere in
-        particular.
+        """Return where a response that is not empty breaks the rule: `[]` if it is kept, None if it is broken, but
+        nowhere in particular.
         """
         if self.keeps(response):
             return []
         return self.faults(response) or None if isinstance(self, FindsFaults) else None
 
     def supporting(self, response: str) -> list[Span] | None:
-        """Return what in a response that is not empty speaks for the rule, also when it is not enough; None = nothing
-        in particular could.
+        """Return the characters of a response that is not empty that support the rule, even if they are not enough;
+        None if no particular characters could.
         """
         return None
 
@@ -70,11 +70,13 @@ class Rule(Verifier):
 
 
 class Forbids(Rule):
-    """Something must not be there. The rule is kept when there is none of it, unless a subclass asks for more."""
+    """Rule that something must not be in a response. It is kept if nothing of this kind occurs, unless a subclass
+    requires more.
+    """
 
     @abstractmethod
     def faults(self, response: str) -> list[Span]:
-        """Return what must not be there, where it is."""
+        """Return the places of what must not be in a response."""
 
     def keeps(self, response: str) -> bool:
         return not self.faults(response)
@@ -84,11 +86,13 @@ class Forbids(Rule):
 
 
 class Requires(Rule):
-    """Something must be there. The rule is kept when there is any of it, unless a subclass asks for more."""
+    """Rule that something must be in a response. It is kept if anything of this kind occurs, unless a subclass requires
+    more.
+    """
 
     @abstractmethod
     def supporting(self, response: str) -> list[Span]:
-        """Return what must be there, where it is."""
+        """Return the places of what must be in a response."""
 
     def keeps(self, response: str) -> bool:
         return bool(self.supporting(response))
@@ -98,22 +102,22 @@ class Requires(Rule):
 
 
 def broken_at(start: int, end: int, why: str) -> Span:
-    """Characters that break a rule."""
+    """Return a span of characters that break a rule."""
     return Span(start=start, end=end, label=-1.0, reasons=[why])
 
 
 def kept_at(start: int, end: int, why: str) -> Span:
-    """Characters that speak for a rule."""
+    """Return a span of characters that support a rule."""
     return Span(start=start, end=end, label=1.0, reasons=[why])
 
 
 def broken_in(parts: Iterable[View | CharRange], why: str) -> list[Span]:
-    """`broken_at` of every part that has characters, from left to right, each once."""
+    """Return `broken_at` of every part that has characters, from left to right, each once."""
     return [broken_at(*place, why) for place in _ranges(parts)]
 
 
 def kept_in(parts: Iterable[View | CharRange], why: str) -> list[Span]:
-    """`kept_at` of every part that has characters, from left to right, each once."""
+    """Return `kept_at` of every part that has characters, from left to right, each once."""
     return [kept_at(*place, why) for place in _ranges(parts)]
 
 
@@ -123,7 +127,7 @@ def _ranges(parts: Iterable[View | CharRange]) -> list[CharRange]:
 
 
 def in_order(spans: Iterable[Span]) -> list[Span]:
-    """Spans from left to right, each once."""
+    """Return the spans from left to right, each once."""
     once = {(span.start, span.end, tuple(span.reasons)): span for span in spans}
     return [once[key] for key in sorted(once)]
 
@@ -135,8 +139,9 @@ def _short(value: Any) -> str:
 
 
 def variants(response: str) -> list[str]:
-    """IFEval's eight readings of a response (Zhou et al. 2023, section 2.2): as it is, without its first line, its last
-    or both (an introduction, a closing remark), and each without asterisks (markdown). The response itself comes first.
+    """Return IFEval's eight variants of a response (Zhou et al. 2023, section 2.2): the unchanged text; the text
+    without its first line, its last line, or both (an introduction, a closing remark); and each of these without
+    asterisks (markdown). The response itself comes first.
     """
     lines = response.split("\n")
     cut = [response, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
@@ -144,8 +149,10 @@ def variants(response: str) -> list[str]:
 
 
 def loose(rule: Verifier, response: str) -> bool:
-    """Return True if any reading of the response keeps the rule. (`rule.check` is the strict verdict.) An empty reading
-    never does. Raises `Undecided` when no reading does and one of them is undecided.
+    """Return True if any variant of the response keeps the rule.
+
+    (`rule.check` is the strict verdict.) An empty variant never keeps it. Raises `Undecided` if no variant keeps the
+    rule and one of them is undecided.
     """
     missing: Undecided | None = None
     for text in variants(response) if rule.reads_variants() else [response]:
@@ -160,8 +167,8 @@ def loose(rule: Verifier, response: str) -> bool:
 
 
 def relevant(rule: Verifier, response: str) -> list[Span]:
-    """Return the characters on which the verdict depends, label +1: what an annotator after "Rubrics to Tokens",
-    appendix C.3 would mark, found without an annotator.
+    """Return the characters on which the verdict depends, label +1. These are the characters that an annotator marks by
+    the guidelines of "Rubrics to Tokens", appendix C.3, here found without an annotator.
 
     Positive (something must be there): where it is, when the rule is kept, else nothing. Negative (something must not
     be there): where it is, when the rule is broken, else nothing. Global, and a rule that is broken nowhere in

@@ -1,9 +1,9 @@
-r"""Where sentences end: the two ways that IFEval and IFBench count them.
+r"""Division into sentences, in the two ways in which IFEval and IFBench count them.
 
 `sentences` follows IFBench's own splitter, which is made of substitutions: some periods are set aside (titles,
 decimals, web addresses, initials, dots in a row), every other `.`, `?` and `!` ends a sentence, and a closing quotation
-mark after one is pulled into the sentence, before the mark. Here the same decisions are taken on a text that remembers
-its places.
+mark after one is pulled into the sentence, before the mark. Here the same decisions are taken on a text that keeps the
+original places of its characters.
 
 `prose` stands for the trained tokenizer (punkt) that IFEval loads from nltk's data, which is a download: a sentence
 ends at marks that white space or the end follows, unless they belong to an abbreviation. docs/how-to/verifiers.md lists
@@ -17,7 +17,7 @@ import re
 from fgrl.feedback.rules.text import CharRange, View, trimmed
 
 ASIDE = "\ue000"
-"""Stands for a period that ends no sentence, while the substitutions run."""
+"""Character that replaces a period that ends no sentence, while the substitutions run."""
 STARTERS = r"(?:Mr|Mrs|Ms|Dr|Prof|Capt|Cpt|Lt|He\s|She\s|It\s|They\s|Their\s|Our\s|We\s|But\s|However\s|That\s|This\s|Wherever)"
 COMPANIES = "(?:Inc|Ltd|Jr|Sr|Co)"
 
@@ -40,10 +40,10 @@ _LAST_STEPS = [" " + COMPANIES + r"\.", r" [A-Za-z]\."]
 
 
 def sentences(text: str) -> list[View]:
-    """Sentences as IFBench splits them, each without the white space around it.
+    """Return the sentences as IFBench splits them, each without the white space around it.
 
     A sentence's text may have its closing quotation mark before the period (`"no".` of `"no."`), and lacks the period
-    of a company that ends it ("Acme Inc. It grew"), as there. One may be empty between two ends.
+    of a company that ends it ("Acme Inc. It grew"), as there. A sentence between two ends may be empty.
     """
     padded = " " + text.replace("\n", " ") + "  "
     work, stops, lost = _set_aside(padded)
@@ -63,8 +63,8 @@ def sentences(text: str) -> list[View]:
 
 
 def _set_aside(text: str) -> tuple[str, set[int], set[int]]:
-    """Return the text with `ASIDE` for periods that end nothing and a space for any white space before an initial;
-    characters behind which a sentence ends all the same; periods that get lost.
+    """Return three results: the text with `ASIDE` for periods that end nothing and a space for any white space before
+    an initial; the characters behind which a sentence ends nevertheless; the periods that get lost.
     """
     stops: set[int] = set()
     lost: set[int] = set()
@@ -98,7 +98,7 @@ def _before_next(match: re.Match[str]) -> int:
 
 
 def _quotes_inside(text: str) -> list[int]:
-    """Return the order of characters after closing quotation marks changed places with the end mark before them."""
+    """Return the order of the characters after each closing quotation mark is swapped with the end mark before it."""
     order = list(range(len(text)))
     for mark, quote in ((".", "”"), (".", '"'), ("!", '"'), ("?", '"')):
         index = 0
@@ -130,12 +130,12 @@ _CLOSING = "\"'”’»)]}*"
 
 
 def prose(text: str) -> list[CharRange]:
-    """Sentences as places in the text.
+    """Return the sentences as places in the text.
 
-    One ends with `.`, `?` or `!` (and closing quotes or brackets) before white space or the end. Not at an
-    abbreviation, unless a capital follows one that may end a sentence ("etc."); not at an initial ("J. Smith"), not at
-    dots or a number before a lower-case word. So the number of a list item ("1. First") is a sentence, as it is for
-    punkt. What follows the last end is a sentence too.
+    A sentence ends with `.`, `?` or `!` (and closing quotes or brackets) before white space or the end. It does not end
+    at an abbreviation, unless the abbreviation may end a sentence ("etc.") and a capital follows. It does not end at an
+    initial ("J. Smith"), nor at dots or a number before a lower-case word. So the number of a list item ("1. First") is
+    a sentence, as it is for punkt. The text after the last end is a sentence too.
     """
     result = []
     start = 0
@@ -148,7 +148,7 @@ def prose(text: str) -> list[CharRange]:
 
 
 def final_periods(text: str) -> set[int]:
-    """Characters that are the single period at the end of a sentence."""
+    """Return the characters that are the single period at the end of a sentence."""
     result = set()
     for start, end in prose(text):
         last = start + len(text[start:end].rstrip("\"'”’»)]} ")) - 1

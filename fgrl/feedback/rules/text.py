@@ -1,4 +1,6 @@
-"""Views of a text that know where each character came from, so that what a rule finds can be marked in the original."""
+"""Views of a text that know the origin of each character, so that the findings of a rule can be marked in the
+original.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 PUNCTUATION = string.punctuation
-"""The 32 punctuation marks of ASCII; IFBench takes these away and no others."""
+"""The 32 punctuation marks of ASCII; IFBench removes these and no others."""
 CHUNK = re.compile(r"\S+")
-"""What white space separates: the same pieces as `str.split()`."""
+"""Pattern of a piece between white space: the same pieces as those of `str.split()`."""
 DIGITS = re.compile(r"\d+")
 WORD = re.compile(r"\w+")
 EDGES = PUNCTUATION + " "
-"""What IFBench takes away at the ends of a word."""
+"""Characters that IFBench removes at the ends of a word."""
 CharRange = tuple[int, int]
-"""Characters `start:end`."""
+"""Characters `start:end` of a text."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class View:
     at: tuple[int, ...]
 
     def place(self, start: int, end: int) -> CharRange:
-        """Characters of the original behind `start:end` (not empty) of the view."""
+        """Return the characters of the original behind `start:end` (not empty) of the view."""
         inside = self.at[start:end]
         return min(inside), max(inside) + 1
 
@@ -39,12 +41,12 @@ class View:
         return [self.part(*chunk.span()) for chunk in CHUNK.finditer(self.text)]
 
     def stripped(self, marks: str | None = None) -> View:
-        """Without white space (or the marks) at its ends."""
+        """Return the view without white space (or the marks) at its ends."""
         start = len(self.text) - len(self.text.lstrip(marks))
         return self.part(start, start + len(self.text.strip(marks)))
 
     def where(self) -> CharRange:
-        """Characters of the original behind the whole view (not empty)."""
+        """Return the characters of the original behind the whole view (not empty)."""
         return self.place(0, len(self.text))
 
 
@@ -54,7 +56,7 @@ def whole(text: str) -> View:
 
 
 def lowered(view: View) -> View:
-    """In lower case, as `str.lower` makes it. A character may become two (U+0130)."""
+    """Return the text in lower case, as `str.lower` makes it. A character may become two (U+0130)."""
     lower = view.text.lower()
     if len(lower) == len(view.text):
         return View(lower, view.at)
@@ -63,29 +65,29 @@ def lowered(view: View) -> View:
 
 
 def without(view: View, marks: str = PUNCTUATION) -> View:
-    """Without the marks: "3.14" becomes "314", as IFBench counts it."""
+    """Return the text without the marks: "3.14" becomes "314", as IFBench counts it."""
     kept = [index for index, character in enumerate(view.text) if character not in marks]
     return View("".join(view.text[index] for index in kept), tuple(view.at[index] for index in kept))
 
 
 def bare_words(text: str) -> list[View]:
-    """Words without ASCII punctuation; a piece that is nothing else is no word."""
+    """Return the words without ASCII punctuation; a piece of punctuation alone is no word."""
     return without(whole(text)).words()
 
 
 def bare_lower_words(text: str) -> list[View]:
-    """`bare_words` in lower case."""
+    """Return `bare_words` in lower case."""
     return without(lowered(whole(text))).words()
 
 
 def lines(text: str) -> list[View]:
-    r"""Return the pieces between `\n`, also empty ones."""
+    r"""Return the pieces between `\n`; they may be empty."""
     view = whole(text)
     return [view.part(*line) for line in pieces_between(re.compile("\n"), text)]
 
 
 def pieces_between(divider: re.Pattern[str], text: str) -> list[CharRange]:
-    """Places of the pieces that `divider.split` gives."""
+    """Return the places of the pieces that `divider.split` yields."""
     result, start = [], 0
     for match in divider.finditer(text):
         result.append((start, match.start()))
@@ -115,23 +117,23 @@ def ranges(pattern: re.Pattern[str], text: str, group: int = 0) -> list[CharRang
 
 
 def occurrences(needle: str, text: str) -> list[CharRange]:
-    """Where the needle occurs, without overlaps; case-sensitive."""
+    """Return the places where the needle occurs, without overlaps; case-sensitive."""
     return ranges(re.compile(re.escape(needle)), text) if needle else []
 
 
 def occurrences_of_any(needles: Iterable[str], text: str) -> list[CharRange]:
-    """Where each of the needles occurs, one needle after the other; case-sensitive."""
+    """Return the places where each of the needles occurs, one needle after the other; case-sensitive."""
     return [place for needle in needles for place in occurrences(needle, text)]
 
 
 def occurrences_anycase(needle: str, text: str) -> list[CharRange]:
-    """Where the needle occurs in any case (both in lower case), in characters of `text`."""
+    """Return the places where the needle occurs in any case (both in lower case), in characters of `text`."""
     view = lowered(whole(text))
     return [view.place(*span) for span in occurrences(needle.lower(), view.text)]
 
 
 def runs(places: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Neighbouring characters as one place each: 3, 4, 7 gives 3:5 and 7:8."""
+    """Yield neighbouring characters as one place each: 3, 4, 7 gives 3:5 and 7:8."""
     start = end = None
     for place in places:
         if start is not None and place == end:

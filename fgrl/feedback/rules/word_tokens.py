@@ -1,9 +1,9 @@
 """Words and marks as IFEval's and IFBench's word tokenizer (nltk's `word_tokenize`) cuts them, without its trained
 data.
 
-nltk first splits sentences with punkt, a download, then cuts each by rules. Here the rules are written anew and the
-sentences are those of `fgrl.feedback.rules.sentences.prose`, which matters for one thing: a period is a separate token
-only at the end of a sentence.
+nltk first splits sentences with punkt, a download, then cuts each by rules. Here the rules are written anew, and
+`fgrl.feedback.rules.sentences.prose` finds the sentences. Sentences matter for one decision: a period is a separate
+token only at the end of a sentence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fgrl.feedback.rules.sentences import final_periods
 from fgrl.feedback.rules.text import View, whole
 
 FINAL = "\ue000"
-"""Stands for the period that ends a sentence."""
+"""Character that replaces the period at the end of a sentence."""
 MARK = r"[\[\](){}<>;@#$%&?!*\"“”„«»‘’\u2012-\u2015" + FINAL + "]"
 CLITIC = r"(?:n't|N'T|'(?:ll|LL|re|RE|ve|VE|[sSmMdD])?)"
 BREAK = rf"(?:\s|$|{MARK}|`|\.{{2}}|--|[:,](?!\d))"
@@ -35,11 +35,11 @@ TWO_IN_ONE = {
     "'tis": 2,
     "'twas": 2,
 }
-"""Words that are cut in two, and where."""
+"""Words that are cut in two, and the place of the cut."""
 
 
 def tokens(text: str) -> list[View]:
-    """Words, clitics ("do" and "n't") and marks, from left to right; a hyphenated word is one."""
+    """Return the words, clitics ("do" and "n't") and marks, from left to right; a hyphenated word is one token."""
     ends = final_periods(text)
     marked = "".join(FINAL if index in ends else character for index, character in enumerate(text))
     view = whole(text)

@@ -1,5 +1,5 @@
-"""What the rules of IFEval, IFBench and IFTrain ask for, as sentences: data sets name a rule by its id, and a judge, a
-relevance model and the report want words.
+"""Sentences for the rules of IFEval, IFBench and IFTrain: data sets name a rule by its id, while a judge, a relevance
+model and the report need words.
 
 IFTrain's 29 rules (Pyatkin et al. 2025, the training constraints) have no verifier here; their sentences are for a
 judge.
@@ -130,7 +130,7 @@ IFTRAIN = {
     "punctuation:punctuation_exclamation": "Use no exclamation mark.",
 }  # fmt: skip
 SENTENCES = {**IFEVAL, **IFBENCH, **IFTRAIN}
-"""By id; {parameter} as the data sets call it."""
+"""Sentences by the rule's id; {parameter} as the data sets call it."""
 
 LANGUAGES = {
     "af": "Afrikaans", "ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech", "cy": "Welsh",
@@ -149,9 +149,8 @@ PLACE = re.compile(r"\{(\w+)\}")
 def sentence(
     instruction_id: str, kwargs: Mapping[str, Any] | None = None, more: Mapping[str, str] | None = None
 ) -> str | None:
-    """Return what a rule asks for, as one English sentence; None for an unknown id, or when a parameter is missing.
-
-    more: further sentences by id, which come first.
+    """Return the demand of a rule as one English sentence; None for an unknown id, or if a parameter is missing. more:
+    further sentences by id, which take precedence.
     """
     template = {**SENTENCES, **(more or {})}.get(instruction_id)
     given = {name: value for name, value in (kwargs or {}).items() if value is not None}

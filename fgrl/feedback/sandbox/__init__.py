@@ -1,4 +1,4 @@
-"""The only place where code runs that comes from a data set or from a model.
+"""The only place where code from a data set or from a model runs.
 
     from fgrl.feedback.sandbox import Call, shared
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["value", "error", "timeout", "memory", "output", "result", "files", "crash", "malformed"]
-"""`value`: it returned. `error`: it raised, or returned something that is not JSON. `timeout`, `memory`, `output`,
-`result`, `files`: it exceeded that limit. `crash`: its process ended without an answer. `malformed`: its answer is
-unparseable.
+"""Outcome of a call. `value`: it returned. `error`: it raised, or returned something that is not JSON. `timeout`,
+`memory`, `output`, `result`, `files`: it exceeded that limit. `crash`: its process ended without an answer.
+`malformed`: its answer is unparseable.
 """
 
 LONGEST_DETAIL = 1000
@@ -18,9 +18,8 @@ LONGEST_DETAIL = 1000
 
 @dataclass(frozen=True)
 class Call:
-    """Python source, and the function in it to call with JSON arguments.
-
-    Without a function the source is only executed, and the value is None.
+    """Python source, and the function in it to call with JSON arguments. Without a function, the source is only
+    executed and the value is None.
     """
 
     source: str
@@ -28,10 +27,10 @@ class Call:
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     truth: bool = False
-    """Return `bool(value)`: for functions that return a match, a count or nothing."""
+    """Return `bool(value)`, for functions that return a match, a count or nothing."""
 
     def encoded(self) -> bytes:
-        """As JSON. Raises ValueError for arguments that are not."""
+        """Return the call as JSON. Raises ValueError for arguments that are not JSON."""
         call = {"source": self.source, "function": self.function, "args": list(self.args), "kwargs": dict(self.kwargs)}
         try:
             return json.dumps({**call, "truth": self.truth}, allow_nan=False).encode("ascii")
@@ -41,17 +40,19 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended. Only `kind == "value"` contains a computed result."""
+    """Outcome of a call. It contains a computed result only if `kind == "value"`."""
 
     kind: Kind
     value: Any = None
     detail: str = ""
-    """What went wrong, if possible in the code's own words: one line of limited length, without control characters."""
+    """Description of the error, if possible in the code's own words: one line of limited length, without control
+    characters.
+    """
     printed: str = ""
-    """Its output (stdout and stderr), also of a failed call."""
+    """Output of the call (stdout and stderr); a failed call has it too."""
     seconds: float = 0.0
     lost: bool = False
-    """The sandbox itself ended before the answer, twice: the code need not be the reason."""
+    """True if the sandbox itself ended before the answer, twice: the code need not be the reason."""
 
     @property
     def returned(self) -> bool:
@@ -59,10 +60,10 @@ class Outcome:
 
 
 def parse(text: str) -> tuple[Kind, Any, str]:
-    """(kind, value, detail) of an answer from the sandbox.
+    """Return (kind, value, detail) of an answer from the sandbox.
 
-    Strict: one object with `value`, or with `error`; no NaN, no duplicate key, no lone surrogates, no excessive
-    nesting. Anything else is `malformed`.
+    The format is strict: one object with `value`, or with `error`; no NaN, no duplicate key, no lone surrogates, no
+    excessive nesting. Anything else is `malformed`.
     """
     try:
         answer = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_without_duplicates)
@@ -79,7 +80,7 @@ def parse(text: str) -> tuple[Kind, Any, str]:
 
 
 def line(text: str) -> str:
-    """Untrusted text as one line of limited length: nothing in it can move a terminal's cursor."""
+    """Return untrusted text as one line of limited length: nothing in it can move a terminal's cursor."""
     shown = "".join(character if character.isprintable() else " " for character in text[: 4 * LONGEST_DETAIL])
     shown = " ".join(shown.split())
     return shown if len(shown) <= LONGEST_DETAIL else shown[: LONGEST_DETAIL - 4] + " ..."

@@ -47,11 +47,13 @@ LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446
 """Numbers of system calls, the same on all processors."""
 LANDLOCK_MAKE_BLOCK = 1 << 11
 READY_MADE = (collections, datetime, itertools, math, re, string, textwrap, unicodedata)
-"""Modules that most checkers import: imported here once, so that a child does not have to."""
+"""Modules that most checkers import. They are imported here once, so that no child has to import them."""
 
 
 def read_frame() -> bytes | None:
-    """Return the next frame of standard input; None at its end. Reads no further byte, which a child would inherit."""
+    """Return the next frame of standard input; None at its end. It reads no further byte, which a child would
+    inherit.
+    """
     head = _read(4)
     if head is None:
         return None
@@ -111,7 +113,7 @@ def main() -> None:
 
 
 def can_seal(libc: Any, program: bytes | None) -> bool:
-    """Return True if the kernel accepts the filter. Tried in a child, because it cannot be undone."""
+    """Return True if the kernel accepts the filter. A child tries it, because the filter cannot be undone."""
     if program is None:
         return True
     child = os.fork()
@@ -125,8 +127,9 @@ def can_seal(libc: Any, program: bytes | None) -> bool:
 
 
 def folder_state() -> tuple[int, bool]:
-    """Time of the folder's last change of any kind, and whether it is empty. Code cannot forge it: the time of a change
-    (ctime) cannot be set.
+    """Return the time of the folder's last change of any kind, and whether the folder is empty.
+
+    Code cannot forge this: the time of a change (ctime) cannot be set.
     """
     try:
         return os.stat(".").st_ctime_ns, not os.listdir(".")  # noqa: PTH116, PTH208
@@ -160,7 +163,7 @@ def one_call(
 
 
 def watch(child: int, answer: int, printed: int, deadline: float, limits: dict[str, Any]) -> tuple[str, bytes, bytes]:
-    """(how it ended, its reply, its output): reads until the child is dead, and kills it at a limit."""
+    """Return (how the child ended, its reply, its output). Reads until the child is dead, and kills it at a limit."""
     received = {answer: bytearray(), printed: bytearray()}
     largest = {answer: limits["result"], printed: limits["output"]}
     limit_of = {answer: "result", printed: "output"}
@@ -206,9 +209,8 @@ def _ending(status: int) -> str:
 
 
 def too_many_files(folder: int) -> bool:
-    """Even an empty file takes kernel memory, and no other limit counts files.
-
-    folder: opened before any call, since a child can take away the permission to look into it.
+    """Return True if the folder has too many files: even an empty file takes kernel memory, and no other limit counts
+    files. folder: opened before any call, since a child can remove the permission to look into it.
     """
     usage = os.fstatvfs(folder)
     return usage.f_files - usage.f_ffree > MOST_FILES
@@ -277,11 +279,10 @@ def bound(limits: dict[str, Any]) -> None:
 
 
 def hide_other_processes(libc: Any) -> None:
-    """Forbid this process to look into others of the same user: their environment, memory and open files.
-
-    Without capabilities root is a user like any other. A process in a Landlock domain may look only into processes of
-    that domain; the domain needs a rule, which is that this process makes no block devices. A kernel before Linux 5.13
-    has no Landlock; `fgrl doctor` tells whether the environment of fgrl can be read.
+    """Forbid this process to look into other processes of the same user: their environment, memory and open files.
+    Without capabilities, root is a user like any other. A process in a Landlock domain may look only into processes of
+    that domain; the domain needs a rule, and this one forbids to make block devices. A kernel before Linux 5.13 has no
+    Landlock; `fgrl doctor` tells whether the environment of fgrl can be read.
     """
     libc.capset(struct.pack("<Ii", CAPABILITY_VERSION, 0), bytes(24))
     ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, struct.pack("<Q", LANDLOCK_MAKE_BLOCK), ctypes.c_size_t(8), 0)

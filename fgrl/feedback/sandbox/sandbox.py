@@ -1,4 +1,4 @@
-"""Runs calls in a sandboxed process, which is replaced when necessary."""
+"""A sandboxed process that runs calls, and that is replaced if necessary."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from fgrl.feedback.sandbox.worker import LARGEST_REQUEST, Gone, Worker
 class Sandbox:
     """A running process behind the strongest wall of this machine.
 
-    Calls are made one after the other, each in its own fork: it sees nothing of the calls before it. They share the
+    Calls run one after the other, each in its own fork, so a call sees nothing of the calls before it. They share the
     interpreter as it started (copied on write), read-only libraries and the machine's time. A call that touched its
     folder, or killed its process, costs a new process; others a few milliseconds. Threads take turns.
 
-    prelude: source of fgrl's own that every call starts with. It runs once, before the first call.
-
-    Raises `Unavailable` if this machine has less than it requires, in strength or in packages: then no code is run at
-    all.
+    prelude: fgrl's own source that every call starts with. It runs once, before the first call. Raises `Unavailable` if
+    this machine's sandbox is weaker than required, or packages are missing: then no code is run at all.
     """
 
     def __init__(self, spec: SandboxSpec | None = None, wall: Wall | None = None, prelude: str = "") -> None:
@@ -36,8 +34,8 @@ class Sandbox:
         self._turn = threading.Lock()
 
     def run(self, call: Call) -> Outcome:
-        """Make one call. Never raises for what the code does; raises ValueError for arguments that are not JSON, and
-        `Unavailable` if the sandbox itself cannot be started.
+        """Run one call. It never raises because of what the code does. It raises ValueError for arguments that are not
+        JSON, and `Unavailable` if the sandbox itself cannot be started.
         """
         stops.point()
         request = call.encoded()
@@ -81,7 +79,7 @@ class Sandbox:
         self._worker = None
 
     def close(self) -> None:
-        """End its process. A later call starts another."""
+        """End the process. A later call starts another one."""
         with self._turn:
             self._close()
 
@@ -96,10 +94,9 @@ _shared: dict[tuple[int, str, str, str], Sandbox] = {}
 
 
 def shared(spec: SandboxSpec | None = None, prelude: str = "") -> Sandbox:
-    """One sandbox for all callers with the same limits and prelude: thousands of checkers need one process, not
-    thousands.
+    """Return one sandbox for all callers with the same limits and prelude: thousands of checkers share one process.
 
-    A forked process gets its own. Raises `Unavailable` as `Sandbox` does.
+    A forked process gets its own sandbox. Raises `Unavailable` as `Sandbox` does.
     """
     spec = spec or SandboxSpec()
     wall = wall_of(refuse_unless(spec.require))

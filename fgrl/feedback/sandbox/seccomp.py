@@ -1,6 +1,6 @@
 """The system calls that code in the sandbox may not make, as a program for the kernel's filter (seccomp, classic BPF).
 
-The namespaces of bubblewrap isolate; this filter blocks what they do not limit: processes, signals between calls,
+Bubblewrap isolates by namespaces; this filter blocks what namespaces do not limit: processes, signals between calls,
 memory that is not counted, and rarely used parts of the kernel in which escapes were found. A refused call fails with
 EPERM; a call with another architecture's numbers kills the process. Numbers: x86_64, and the table that aarch64 shares
 with all newer architectures (Linux `asm-generic/unistd.h`); others have no filter, and so no strong sandbox.
@@ -102,13 +102,13 @@ REFUSED: dict[str, tuple[int, int | None]] = {
     # the limits
     "setrlimit": (160, 164),
 }
-"""Name -> numbers on (x86_64, aarch64); None: the call does not exist there."""
+"""Numbers on (x86_64, aarch64) by the call's name; None if the call does not exist there."""
 PRLIMIT = {"x86_64": 302, "aarch64": 261}
-"""Allowed only to read the process's own limits."""
+"""System call that is allowed only to read the process's own limits."""
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Machine -> (column of `REFUSED`, AUDIT_ARCH of the kernel)."""
+"""Column of `REFUSED` and AUDIT_ARCH of the kernel, by machine."""
 X32 = 0x40000000
-"""On x86_64, numbers from here on are another table for the same calls."""
+"""First number of a second table for the same calls on x86_64."""
 
 LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
 ALLOW, KILL, EPERM = 0x7FFF0000, 0x80000000, 0x00050001
@@ -116,11 +116,11 @@ NUMBER, ARCHITECTURE, FIRST, THIRD = 0, 4, 16, 32
 """Offsets in `struct seccomp_data` of the number, the architecture and two arguments (8 bytes, little-endian)."""
 
 Instruction = tuple[int, int, int, int]
-"""Code, number of instructions to skip if true, if false, constant."""
+"""Code, number of instructions to skip if true, number to skip if false, constant."""
 
 
 def program(machine: str | None = None) -> bytes | None:
-    """Return the filter for this machine, 8 bytes per instruction; None if there is none."""
+    """Return the filter for this machine, 8 bytes per instruction; None if this machine has no filter."""
     machine = machine or platform.machine()
     if sys.platform != "linux" or machine not in ARCHITECTURES:
         return None

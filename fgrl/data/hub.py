@@ -1,4 +1,4 @@
-"""Where the rows of a data set come from: the Hugging Face hub, a local folder, or local files."""
+"""Sources of the rows of a data set: the Hugging Face hub, a local folder, or local files."""
 
 from __future__ import annotations
 
@@ -23,30 +23,34 @@ huggingface_hub = lazy.load("huggingface_hub")
 KINDS = ("json", "parquet", "csv")
 HubPath = Annotated[str, FolderOrName(KINDS)]
 MOST_FILES = 10_000
-"""In a folder of data: another one, such as `..`, would be hashed for hours, with all that is in it."""
+"""Maximum number of files in a folder of data: a larger folder, such as `..`, would be hashed for hours with everything
+in it.
+"""
 MOST_BYTES = 64 * 2**20
-"""Of local JSON files that are read at once: larger ones are left to `datasets`, which maps them from disk. Its import
-alone takes longer than reading small ones.
+"""Maximum size in bytes of local JSON files that are read at once: larger files are left to `datasets`, which maps them
+from disk. The import of `datasets` alone takes longer than reading small files.
 """
 
 
 class Hub(RowReader):
-    """Rows of a data set by hub id, of a local folder, or of local files of one kind (`path: json` with `files`)."""
+    """Reader of the rows of a data set on the hub, of a local folder, or of local files of one kind (`path: json` with
+    `files`).
+    """
 
     path: HubPath
-    """Hub id; or a folder, in a recipe relative to the recipe (data files, or what `save_to_disk` wrote); or `json`,
+    """Hub id; or a folder (data files, or the output of `save_to_disk`), in a recipe relative to the recipe; or `json`,
     `parquet`, `csv` with `files`.
     """
     files: list[Annotated[str, File]] = []
     """Local files, with `path: json | parquet | csv`."""
     data_files: list[str] = []
-    """Files inside the hub data set or the folder; empty takes all."""
+    """Files inside the hub data set or the folder; if it is empty, all files are read."""
     config: str | None = None
-    """Which configuration of the data set (the library's `name`)."""
+    """Configuration of the data set (the library's `name`)."""
     split: str = "train"
-    """Which split; `train[:10%]` works."""
+    """Name of the split, e.g. `train[:10%]`."""
     revision: str | None = None
-    """Commit, tag or branch on the hub. Pin a commit: without one the data may change under a finished recipe."""
+    """Commit, tag or branch on the hub. Pin a commit: otherwise the data may change under a finished recipe."""
 
     @model_validator(mode="after")
     def _files_need_their_kind(self) -> Hub:
@@ -64,7 +68,9 @@ class Hub(RowReader):
         return self
 
     def identity(self) -> dict[str, Any]:
-        """Of a local folder a hash of its contents; of data on the hub the revision (null = whatever is there)."""
+        """Return a hash of the contents of a local folder, or the revision of data on the hub (null: the revision is
+        not pinned).
+        """
         if self.files:
             return {}
         if not Path(self.path).is_dir():
@@ -118,11 +124,11 @@ class Hub(RowReader):
                 yield dict(zip(columns, values, strict=True))
 
     def hub_config(self) -> str | None:
-        """Return the configuration to ask the hub for."""
+        """Return the configuration to request from the hub."""
         return self.config
 
     def reads_at_once(self) -> bool:
-        """Return True if the rows are all those of local JSON files that are small enough to be read at once."""
+        """Return True if all rows are in local JSON files that are small enough to be read at once."""
         if self.path != "json" or (self._unless_default("split") or "train") != "train":
             return False
         sizes = [file.stat().st_size for name in self.files if (file := Path(name)).is_file()]
@@ -136,13 +142,13 @@ class Hub(RowReader):
         return [file for file in named if file.suffix in (".json", ".jsonl", ".csv") and file.is_file()]
 
     def _delimiter(self) -> str:
-        """Return what separates the fields of local CSV files."""
+        """Return the delimiter of the fields of local CSV files."""
         found = [file for file in self._text_files() if self.path == "csv" or file.suffix == ".csv"]
         given: str | None = getattr(self, "separator", None)
         return given or (delimiter_of(found[0]) if found else ",")
 
     def _check_files(self) -> None:
-        """Raise `DataError` with the line where a local file is not what it should be."""
+        """Raise `DataError` with the line at which a local file is malformed."""
         for file in self._text_files():
             if self.path == "csv" or file.suffix == ".csv":
                 check_csv(file, self._delimiter())
@@ -150,9 +156,7 @@ class Hub(RowReader):
                 read_json_rows([file])
 
     def _unless_default(self, name: str) -> Any:
-        """Return a field's value; None where it is the reader's default, which is a name on the hub and nowhere
-        else.
-        """
+        """Return the value of a field; None if it is the reader's default, which is a name that only the hub knows."""
         value = getattr(self, name)
         return None if value == type(self).model_fields[name].default else value
 
@@ -178,10 +182,9 @@ class Hub(RowReader):
 def download(
     repo: str, files: Sequence[str], revision: str | None, say: Callable[[str], None]
 ) -> tuple[str, list[Path]]:
-    """Return the name of files of a data set on the hub, and where they are in the local cache. Raises `Unavailable`
-    where neither the hub nor the cache has them, `DataError` for files that the data set does not have.
-
-    say: is called when no revision is pinned.
+    """Return the name of files of a data set on the hub, and their paths in the local cache. Raises `Unavailable` if
+    neither the hub nor the cache has them, `DataError` for files that the data set does not have. say: called if no
+    revision is pinned.
     """
     where = ", ".join(f"{repo}/{name}" for name in files)
     try:

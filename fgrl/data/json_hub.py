@@ -1,4 +1,4 @@
-"""Data sets whose JSON files are read as they are."""
+"""Readers of data sets whose JSON files are parsed without `datasets`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ JSON_FILES = (".json", ".jsonl")
 
 
 class RecordColumns(Settings):
-    """Which column holds what; dots reach into nested ones."""
+    """Names of the columns; dots reach into nested columns."""
 
     id: str | None = None
-    """What identifies a row; null takes its number."""
+    """Column with the identifier of a row; null takes the row's number."""
     meta: list[str] = []
-    """Columns to keep beside the sample, as they are."""
+    """Columns that are kept unchanged in `meta`."""
 
 
 class JsonHub(Hub):
-    """Rows of a data set; JSON files are read as they are, whatever types their columns have, others by `datasets`."""
+    """Reader of the rows of a data set. JSON files are parsed directly, whatever types their columns have; other files
+    are read by `datasets`.
+    """
 
     HUB_FILES: ClassVar[tuple[str, ...]] = ()
-    """JSON files on the hub whose columns have not one type each."""
+    """JSON files on the hub whose columns have mixed types."""
 
     columns: RecordColumns = RecordColumns()
-    """Which column holds what, where the hub's names do not fit."""
+    """Names of the columns, if they differ from the names on the hub."""
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         names = list(self.data_files or self.HUB_FILES)
@@ -67,16 +69,16 @@ class JsonHub(Hub):
                 raise self.no_column(where, first, f'no column "{name}"', role, meaning)
 
     def value(self, row: Row, role: str) -> Any:
-        """Return what the row holds for a role; None for an optional column that does not exist. Raises `BadRow`."""
+        """Return the value of a role in the row; None for an optional column that does not exist. Raises `BadRow`."""
         name = getattr(self.columns, role)
         if name is None or (role in self.optional() and not has(row, name)):
             return None
         return cell(row, name)
 
     def name_of_row(self, row: Row, number: int) -> str:
-        """Return what identifies the row. Raises `BadRow`."""
+        """Return the identifier of the row. Raises `BadRow`."""
         return as_id(number if self.columns.id is None else self.value(row, "id"), self.columns.id)
 
     def kept(self, row: Row) -> dict[str, Any]:
-        """Return the columns to keep in `meta`. Raises `BadRow`."""
+        """Return the columns that are kept in `meta`. Raises `BadRow`."""
         return {column: cell(row, column) for column in self.columns.meta}

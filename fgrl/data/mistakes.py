@@ -1,23 +1,23 @@
-"""Several mistakes in one file or table, reported together."""
+"""Report of several mistakes in one file or table."""
 
 from __future__ import annotations
 
 from fgrl.base.errors import DataError
 
 SHOWN = 10
-"""Mistakes that a message has in full; further ones are counted."""
+"""Number of mistakes that a message shows in full; further ones are counted."""
 LOOKED = 20_000
-"""Rows that are looked at after the first mistake."""
+"""Number of rows that are checked after the first mistake."""
 
 
 class Mistakes:
-    """Collects the messages of bad rows."""
+    """Collector of the messages about bad rows."""
 
     def __init__(self, ending: str = "") -> None:
         self.shown: list[str] = []
         self.count = 0
         self._ending = ending
-        """What to do, once after all of them."""
+        """Advice at the end of the message, shown once."""
         self._left = LOOKED
 
     def add(self, message: str) -> None:
@@ -26,7 +26,7 @@ class Mistakes:
             self.shown.append(message)
 
     def still_looking(self) -> bool:
-        """Return False once enough rows were looked at since the first mistake."""
+        """Return False once enough rows were checked since the first mistake."""
         self._left -= bool(self.count)
         return self._left > 0
 
@@ -34,7 +34,7 @@ class Mistakes:
         return self.count > 0
 
     def error(self) -> DataError:
-        """All of them; a single one reads as it would alone."""
+        """Return the error with all mistakes. With a single mistake, it reads as that message alone."""
         lines = list(self.shown)
         if self.count > len(lines):
             lines.append(f"... and {self.count - len(lines):,} more")

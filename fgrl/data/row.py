@@ -1,4 +1,4 @@
-"""One row of a data set: its columns by dotted names, and how it looks in errors."""
+"""One row of a data set: its columns by dotted names, and its form in error messages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class BadRow(Exception):
 
 
 class LeftOut(Exception):
-    """A row that makes no sample though it fits; the argument is the reason."""
+    """A row that makes no sample although it fits; the argument is the reason."""
 
 
 def preview(row: Row) -> str:
-    """Return a row as text, one line per column, long values cut."""
+    """Return a row as text, one line per column, with long values cut."""
     width = max((len(name) for name in row), default=0)
     return "\n".join(f"  {name:<{width}}  {short(value)}" for name, value in row.items())
 
@@ -30,15 +30,15 @@ def short(value: Any, length: int = 90) -> str:
 
 
 class Missing(Exception):
-    """There is no such column. The argument is the part of the name that was not found."""
+    """Raised if there is no such column. The argument is the part of the name that was not found."""
 
 
 def look(row: Mapping[str, Any], name: str) -> Any:
     """Return the value of a column, e.g. `query` or `passages.passage_text`.
 
-    A list of mappings is looked into item by item (`evidences.evidence` of `[{evidence: a}, {evidence: b}]` is `[a,
-    b]`), as a mapping of lists gives its list; what is inside null is null. A column whose whole name has dots comes
-    first. Raises `Missing`.
+    In a list of mappings, the name is looked up in every item: `evidences.evidence` of `[{evidence: a}, {evidence: b}]`
+    is `[a, b]`, as for a mapping of lists. A name inside null is null. A column whose whole name has dots takes
+    precedence. Raises `Missing`.
     """
     if name in row:
         return row[name]
@@ -49,7 +49,7 @@ def look(row: Mapping[str, Any], name: str) -> Any:
 
 
 def cell(row: Row, column: str) -> Any:
-    """`look` at a column that the first row has. Raises `BadRow`."""
+    """Return the result of `look` for a column that the first row has. Raises `BadRow`."""
     try:
         return look(row, column)
     except Missing:
@@ -64,13 +64,13 @@ def as_id(value: Any, column: str | None) -> str:
 
 
 class Ids:
-    """The ids of samples, each of which may be there once: whatever compares or joins samples does it by id."""
+    """The ids of samples. Each may occur only once, since samples are compared and joined by id."""
 
     def __init__(self) -> None:
         self._places: dict[str, str] = {}
 
     def add(self, name: str, place: str) -> None:
-        """Raise `BadRow` for an id that another place has."""
+        """Raise `BadRow` if another place has this id."""
         if name in self._places:
             raise BadRow(f"the id {short(name)} is already that of {self._places[name]}")
         self._places[name] = place

@@ -1,4 +1,4 @@
-"""What the readers of rows share: how many there should be, and what happens to one that does not fit."""
+"""Base classes of readers of rows: the expected number of rows, and the treatment of rows that do not fit."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ Named = TypeVar("Named", Sample, Pair)
 
 
 class CountedReader(SlicedReader):
-    """Rows whose number a recipe can pin."""
+    """Reader of rows whose number a recipe can pin."""
 
     expect_rows: int | None = Field(None, ge=1)
-    """Stop unless the data has this many rows, before `skip` and `limit`; null does not check."""
+    """Expected number of rows, before `skip` and `limit`: the stage stops if the data has another number. Null does not
+    check.
+    """
 
     def expects(self, peek: Peek) -> Expected | None:
         if self.expect_rows is not None:
@@ -34,7 +36,7 @@ class CountedReader(SlicedReader):
         return super().expects(peek)
 
     def count(self, rows: int, where: str) -> None:
-        """Raise `DataError` when there are not as many rows as expected."""
+        """Raise `DataError` if the number of rows is not the expected one."""
         if self.expect_rows is not None and rows != self.expect_rows:
             raise DataError(
                 f"{where}: {rows} rows, but the recipe expects {self.expect_rows}: has the data changed? (pin its "
@@ -43,36 +45,37 @@ class CountedReader(SlicedReader):
 
 
 class RowReader(CountedReader):
-    """Rows with columns."""
+    """Reader of rows with columns."""
 
     bad_rows: Literal["error", "drop"] = "error"
-    """A row that does not fit (an answer that is no text, two answers that are the same, ...): stop, or leave it out
-    and report how many were."""
+    """Treatment of a row that does not fit (an answer that is no text, two answers that are the same, ...): stop, or
+    leave the row out and report the number of such rows.
+    """
 
     @abstractmethod
     def rows(self) -> tuple[str, Sequence[Row]]:
         """Return the name of the data in messages, and its rows. Raises `DataError`."""
 
     def at(self, rows: Any, numbers: Sequence[int]) -> Iterator[Row]:
-        """Return the rows of these numbers."""
+        """Yield the rows of these numbers."""
         return (rows[number] for number in numbers)
 
     def misfit(self, where: str, number: int, problem: BadRow) -> str:
-        """Return a row that does not fit, in words."""
+        """Return a message about a row that does not fit."""
         return f"{self.place(where, number)}: {problem}"
 
     def place(self, where: str, number: int) -> str:
-        """Return a row in messages. Rows are counted from 1 there, as the lines of a file are."""
+        """Return the name of a row in messages. Rows are counted from 1 there, like the lines of a file."""
         return f"{where}: row {number + 1}"
 
     def records(
         self, where: str, rows: Any, numbers: Sequence[int], convert: Callable[[Row, int], R], omissions: Omissions
     ) -> Iterator[R]:
-        """Yield what `convert` makes of the rows of these numbers. Those for which it raises `LeftOut` or `BadRow` are
-        counted.
+        """Yield the results of `convert` for the rows of these numbers. Rows for which it raises `LeftOut` or `BadRow`
+        are counted.
 
-        Unless bad rows are dropped, the first ends the records: the rows after it are only looked at, and a `DataError`
-        names all that do not fit.
+        Unless bad rows are dropped, the first one ends the records: the rows after it are only checked, and a
+        `DataError` names all that do not fit.
         """
         mistakes = Mistakes(" (`bad_rows: drop` leaves such rows out and counts them)")
         for number, row in zip(numbers, self.at(rows, numbers), strict=True):
@@ -94,7 +97,7 @@ class RowReader(CountedReader):
             raise mistakes.error()
 
     def opened(self) -> tuple[str, Sequence[Row], Sequence[int]]:
-        """Return `rows()`, and the numbers of the chosen ones. Raises `DataError`, also when none is left."""
+        """Return `rows()`, and the numbers of the chosen rows. Raises `DataError`, also if none is left."""
         where, rows = self.rows()
         self.count(len(rows), where)
         return where, rows, self.chosen(len(rows), where)
@@ -113,8 +116,8 @@ class RowReader(CountedReader):
     def reported(
         self, where: str, rows: Any, numbers: Sequence[int], convert: Callable[[Row, int], R], wanted: str
     ) -> Iterator[R]:
-        """Yield `records`, then say what was left out. wanted: completes "none of 3 rows ...", the error when nothing
-        is left.
+        """Yield `records`, then report what was left out. wanted: end of "none of 3 rows ...", the error if nothing is
+        left.
         """
         omissions, read = Omissions(), 0
         for read, record in enumerate(self.records(where, rows, numbers, convert, omissions), start=1):  # noqa: B007
@@ -125,7 +128,9 @@ class RowReader(CountedReader):
             raise DataError(f"{where}: none of {len(numbers)} rows {wanted}{omissions.first_misfit}")
 
     def no_column(self, where: str, first: Row, what: str, role: str, meaning: str) -> DataError:
-        """Return the error about a column that does not exist. meaning: of `columns.{role}`, which names it."""
+        """Return the error about a column that does not exist. meaning: meaning of `columns.{role}`, the field that
+        names the column.
+        """
         return DataError(
             f"{where}: {what}, which reader `{name_of(self)[1]}` needs. Set `columns.{role}` to {meaning}; dots reach into "
             f"nested columns.\nIts first row:\n{preview(first)}"
@@ -134,17 +139,17 @@ class RowReader(CountedReader):
 
 @dataclass
 class Omissions:
-    """What was left out, by reason."""
+    """Rows that were left out, by reason."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first_misfit: str = ""
-    """The first row that does not fit, for messages that end with it; empty when all fit."""
+    """The first row that does not fit, for messages that end with it; empty if all fit."""
 
     def add(self, reason: str) -> None:
         self.counts[reason] += 1
 
     def add_misfit(self, misfit: str) -> None:
-        """misfit: the row in words."""
+        """Count a row that does not fit. misfit: the row in words."""
         self.counts["that do not fit"] += 1
         self.first_misfit = self.first_misfit or f"; the first that does not fit: {misfit}"
 

@@ -1,4 +1,4 @@
-"""What every reader shares: the order of its rows, and which of them it reads."""
+"""Base class of every reader: the order of its rows, and the part of them that it reads."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from fgrl.types import Ref
 
 
 class SlicedReader(Reader):
-    """Rows are shuffled (when `shuffle_seed` is set), then the first `skip` are left out, and `limit` are read.
+    """Reader of a part of the rows: they are shuffled (if `shuffle_seed` is set), then the first `skip` are left out,
+    and `limit` are read.
 
     So `limit: 400` and `skip: 400` with one `shuffle_seed` are two sets without a row in common: one to train on, one
     held out.
     """
 
     shuffle_seed: int | None = None
-    """Shuffle the rows with this seed; null keeps their order."""
+    """Random seed of the shuffle; null keeps the order of the rows."""
     skip: int = Field(0, ge=0)
-    """Skip this many rows."""
+    """Number of rows that are skipped."""
     limit: int | None = Field(None, ge=1)
-    """Read this many rows; null reads all. Fewer rows than this are no error."""
+    """Maximum number of rows that are read; null reads all. Fewer rows than this are no error."""
 
     def expects(self, peek: Peek) -> Expected | None:
         return None if self.limit is None else Expected(self.limit)
 
     def say(self, text: str) -> None:
-        """Print one line for the user; nothing before `setup`."""
+        """Print one line for the user; before `setup`, print nothing."""
         if self._run is not None:
             self._run.say(text)
 
@@ -42,7 +43,7 @@ class SlicedReader(Reader):
         return self._run.path(ref)
 
     def order(self, total: int) -> Sequence[int]:
-        """Return the numbers of all rows, of `total`, in the order in which they are read."""
+        """Return the numbers of all rows in the order in which they are read. total: number of rows."""
         if self.shuffle_seed is None:
             return range(total)
         rows = list(range(total))
@@ -50,9 +51,9 @@ class SlicedReader(Reader):
         return rows
 
     def chosen(self, total: int, where: str) -> Sequence[int]:
-        """Return the numbers of the rows to read, in order, of `total`. Raises `DataError` when there are none.
+        """Return the numbers of the rows to read, in order. Raises `DataError` if there are none.
 
-        where: what the data is called in the message.
+        total: number of rows. where: name of the data in the message.
         """
         rows = self.order(total)[self.skip : None if self.limit is None else self.skip + self.limit]
         if not rows:

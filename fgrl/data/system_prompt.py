@@ -16,8 +16,8 @@ class SystemPrompt(Settings):
     """The setting `system` of readers."""
 
     system: str | None = None
-    """A system prompt to put before every prompt that has none. A prompt that is a text becomes a conversation, so the
-    model needs a chat template. null: prompts stay as they are.
+    """System prompt for every prompt that has none. A prompt that is a text becomes a conversation, so the model needs
+    a chat template. null: prompts stay unchanged.
     """
 
     @field_validator("system")
@@ -28,8 +28,8 @@ class SystemPrompt(Settings):
         return system
 
     def with_system(self, record: R) -> R:
-        """Return a sample or pair whose prompt begins with the system prompt; as it is without one, or when it has its
-        own.
+        """Return a sample or pair whose prompt begins with the system prompt. It stays unchanged if no system prompt is
+        set, or if it has its own.
         """
         prompt = record.prompt
         if self.system is None:

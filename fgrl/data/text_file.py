@@ -1,6 +1,4 @@
-"""Text, JSON and CSV files. Whatever is wrong with one is a `DataError` with the file and, where there is one, the
-line.
-"""
+"""Text, JSON and CSV files. Every problem with a file is a `DataError` with the file and, if possible, the line."""
 
 from __future__ import annotations
 
@@ -21,13 +19,15 @@ from fgrl.data.mistakes import Mistakes
 from fgrl.data.row import Row
 
 DELIMITERS = ",;\t|"
-"""Of CSV files, the most usual first."""
+"""Delimiters of CSV files, the most usual first."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""The escape of half of a character beyond U+FFFF; two of them together are one."""
+"""Escape of half of a character beyond U+FFFF; two of them together encode the character."""
 
 
 def read_text(path: str | Path) -> str:
-    r"""Return a UTF-8 file, with or without a byte order mark; every line end is `\n`. Raises `DataError`."""
+    r"""Return the text of a UTF-8 file, with or without a byte order mark; every line end is `\n`. Raises
+    `DataError`.
+    """
     check_utf8(path)
     return kept(path).read_text(encoding="utf-8-sig")
 
@@ -58,8 +58,8 @@ def numbered_lines(path: str | Path) -> list[tuple[int, str]]:
 
 
 def parse_json(text: str, path: str | Path, line: int = 1) -> Any:
-    """JSON that begins in a line of a file. Raises `DataError`, also for what could not be written again: half of a
-    surrogate pair, infinite numbers.
+    """Return the JSON that begins in a line of a file. Raises `DataError`, also for values that cannot be written
+    again: half of a surrogate pair, infinite numbers.
     """
     try:
         value = json.loads(text, parse_float=_finite)
@@ -74,7 +74,7 @@ def parse_json(text: str, path: str | Path, line: int = 1) -> Any:
 
 
 def _slip(error: json.JSONDecodeError) -> str | None:
-    """Return a frequent slip in words, with what to do."""
+    """Return a frequent mistake in words, with its correction."""
     before, rest = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip()
     if error.doc.startswith("\ufeff"):
         return "it begins with a byte order mark (U+FEFF), as where files were joined: remove it"
@@ -93,14 +93,16 @@ def parse_row(text: str, path: str | Path, line: int) -> Row:
 
 
 def read_json_rows(paths: Sequence[str | Path]) -> list[Row]:
-    """Return the rows of files that hold a list of objects each, or one object per line, as they are: a column may have
-    another type in each row, which Arrow does not allow. Raises `DataError` with the place.
+    """Return the rows of files that hold a list of objects each, or one object per line, unchanged: a column may have a
+    different type in each row, which Arrow does not allow. Raises `DataError` with the place.
     """
     return [row for path in paths for row in _rows_of(path)]
 
 
 def parse_rows(lines: Sequence[tuple[int, str]], path: str | Path) -> list[Row]:
-    """Numbered lines that are one JSON object each. Raises `DataError` with all lines that are not."""
+    """Return the rows of numbered lines that are one JSON object each. Raises `DataError` with all lines that are
+    not.
+    """
     first = lines[0][1].lstrip() if lines else ""
     if not lines:
         raise DataError(f"{path}: no rows; wants one JSON object per line")
@@ -124,14 +126,14 @@ def parse_rows(lines: Sequence[tuple[int, str]], path: str | Path) -> list[Row]:
 
 
 def with_all_columns(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, each with every column that one of them has; None where a row has it not."""
+    """Return the rows, each with all columns that occur in any of them; a missing value is None."""
     columns = dict.fromkeys(name for row in rows for name in row)
     return [row if len(row) == len(columns) else {name: row.get(name) for name in columns} for row in rows]
 
 
 def delimiter_of(path: str | Path) -> str:
-    """Return what separates the fields of a CSV file: a comma, or the sign that divides its first lines into an equal
-    number of fields where a comma does not.
+    """Return the delimiter of the fields of a CSV file: a comma, or, if a comma does not work, the sign that divides
+    its first lines into an equal number of fields.
     """
     for sign in DELIMITERS:
         with Path(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -142,7 +144,7 @@ def delimiter_of(path: str | Path) -> str:
 
 
 def check_csv(path: str | Path, delimiter: str = ",") -> None:
-    """Raise `DataError` for a line of a CSV file that has more or fewer fields than the first."""
+    """Raise `DataError` for a line of a CSV file that has more or fewer fields than the first line."""
     rows = csv.reader(io.StringIO(read_text(path)), delimiter=delimiter, strict=True)
     columns = None
     try:
@@ -174,9 +176,9 @@ def _finite(text: str) -> float:
 
 
 def first_rows(file: Path, count: int, most: int, kind: str = "") -> list[Row]:
-    """Return the first rows of a file of JSON lines, or of a CSV file of at most `most` bytes, without reading the rest
-    of the former and without `datasets`; [] for another file. kind: "csv" for a CSV file of any name. Raises
-    `DataError`.
+    """Return the first rows of a file of JSON lines, or of a CSV file of at most `most` bytes; [] for another file. The
+    rest of a file of JSON lines is not read, and `datasets` is not loaded. kind: "csv" for a CSV file of any name.
+    Raises `DataError`.
     """
     if file.suffix in (".jsonl", ".ndjson") and file.is_file():
         with file.open(encoding="utf-8-sig", errors="replace") as lines:

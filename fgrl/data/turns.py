@@ -1,4 +1,4 @@
-"""Prompts and conversations as data sets hold them: a text, or a list of messages."""
+"""Prompts and conversations in data sets: a text, or a list of messages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from fgrl.types import Message
 Turns = list[Message]
 Prompt = str | Turns
 ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant"}
-"""Names that some data sets have for the roles of a conversation."""
+"""Roles of a conversation by the names that some data sets have for them."""
 
 
 def as_turns(value: Any, column: str) -> Turns:
-    """Messages {role, content}; further keys are not kept. Raises `BadRow`.
-
-    column: where the value is from, for the message.
+    """Return messages {role, content}; further keys are not kept. Raises `BadRow`. column: the column of the value, for
+    the message.
     """
 
     def fits(turn: Any) -> bool:

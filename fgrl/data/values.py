@@ -1,4 +1,4 @@
-"""Lists and mappings as data sets hold them: sometimes as text."""
+"""Lists and mappings in data sets, which are sometimes stored as text."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from fgrl.data.row import BadRow, short
 
 
 def parsed(value: Any, column: str) -> Any:
-    """Return a value that some data sets keep as text: JSON, or Python's notation of lists and mappings (read as data,
-    not run).
-
-    Anything else stays as it is. Raises `BadRow` for text that is neither.
+    """Return the value of a text that is JSON, or Python's notation of lists and mappings (read as data, not run): some
+    data sets store values as text. Anything else stays unchanged. Raises `BadRow` for text that is neither.
     """
     if not isinstance(value, str):
         return value
@@ -29,7 +27,7 @@ def parsed(value: Any, column: str) -> Any:
 
 
 def as_list(value: Any, column: str) -> list[Any]:
-    """Return a list, also where the data has it as text. Raises `BadRow`."""
+    """Return a list, also if the data has it as text. Raises `BadRow`."""
     items = parsed(value, column)
     if not isinstance(items, Sequence) or isinstance(items, str):
         raise BadRow(f'"{column}" is {short(value)}: wants a list')
@@ -46,7 +44,7 @@ def as_texts(value: Any, column: str, wish: str = "a list of texts") -> list[str
 
 
 def check_lengths(**columns: Sequence[Any]) -> None:
-    """Raise `BadRow` unless all columns have as many items: they belong together one by one."""
+    """Raise `BadRow` unless all columns have the same number of items: they belong together one by one."""
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{count} {name}" for name, count in lengths.items())

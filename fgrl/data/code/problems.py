@@ -1,8 +1,6 @@
-"""What the readers of programming problems share: rows -> prompts whose rubric is one criterion, that the program
-passes its tests.
-
-The sample's `reference` is the data set's own solution, its `meta.tests` the tests as text, which prompts about
-programs show.
+"""Base class of readers of programming problems: each row becomes a prompt whose rubric has one criterion, that the
+program passes its tests. The sample's `reference` is the data set's own solution, its `meta.tests` the tests as text,
+which prompts about programs show.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ PLACEHOLDERS = ("problem", "tests", "first_test", "functions")
 
 @dataclass(frozen=True)
 class Problem:
-    """A row."""
+    """The content of a row."""
 
     text: str
     """The problem as the data set states it."""
@@ -37,34 +35,36 @@ class Problem:
     """Fields of `code:tests` besides the tests: `format`, `entry_point`, `start`, `preamble`."""
     solution: str | None = None
     functions: list[str] = field(default_factory=list)
-    """Heads of the functions that the program has to define."""
+    """Heads of the functions that the program must define."""
     shown: list[str] | None = None
-    """The tests that a prompt may show, where they are not those that are run; None: these."""
+    """Tests that a prompt may show, if they differ from the tests that are run; None if they do not."""
     bare: str | None = None
-    """The prompt where no prompt file is named; None: the text."""
+    """The prompt if no prompt file is named; None uses `text`."""
     responses: Mapping[str, str] = field(default_factory=dict)
-    """Programs that the data set has for the problem, by who wrote them."""
+    """Programs that the data set has for the problem, by author."""
 
 
 class ProblemSet(JsonHub):
     """Programming problems with tests."""
 
     split: str = "test"
-    """Which split; `test[:10%]` works."""
+    """Name of the split, e.g. `test[:10%]`."""
     prompt: Annotated[str | None, File] = None
-    """The prompt file, with {problem}, and if it wants them {tests}, {first_test} and {functions}, the heads of the
-    wanted functions. Null: the problem without any words around it, for models that complete text.
+    """File with the prompt. It contains {problem}, and may contain {tests}, {first_test} and {functions}, the heads of
+    the functions to define. Null: the problem without any words around it, for models that complete text.
     """
     as_text: bool = False
-    """Make one text of the prompt file's turns, with an empty line between them: for base models, which have no chat
-    template.
+    """Join the turns of the prompt file into one text, with an empty line between them: for base models, which have no
+    chat template.
     """
     stop: list[str] = []
-    """The program in a response ends before the first of these texts."""
+    """Texts that end the program: it ends before the first of them in the response."""
     unreplayed: Literal["pass", "fail"] = "pass"
-    """What passes where it ran, but cannot be confirmed by a replay (see `code:tests`): it passes, or it fails."""
+    """Verdict on a program that passes, but whose pass cannot be confirmed by a replay (see `code:tests`): it passes,
+    or it fails.
+    """
     sandbox: ProgramSandbox = ProgramSandbox()
-    """Where programs and tests run."""
+    """Sandbox in which programs and tests run."""
 
     @abstractmethod
     def problem(self, row: Row) -> Problem:

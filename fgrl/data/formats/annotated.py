@@ -1,4 +1,4 @@
-"""Columns that hold what is demanded of a response, or what somebody marked in it."""
+"""Columns that hold the demands on a response, or the marked passages of a response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def rubric(value: Any, column: str) -> list[Criterion]:
-    """Return the criteria of a list of texts, which a judge decides, or of `{text, check}`. Raises `BadRow`."""
+    """Return the criteria of a list. A text is a criterion that a judge decides, `{text, check}` a criterion with a
+    rule. Raises `BadRow`.
+    """
     entries = [{"text": entry} if isinstance(entry, str) else entry for entry in _listed(value, column)]
     if any(names_a_sandbox(entry) for entry in entries):
         raise BadRow(f'"{column}" sets `sandbox`, which only a recipe may')

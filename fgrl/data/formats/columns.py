@@ -1,4 +1,4 @@
-"""Which column of a data set holds what."""
+"""Names of the columns of a data set."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ Format = Literal["preference", "prompts", "sft"]
 
 
 class Columns(Settings):
-    """Which column of the data holds what; null tries the usual names."""
+    """Column names by the role of the column; null tries the usual names."""
 
     id: str | None = None
-    """What identifies a row (usual: `id`, `prompt_id`; without either, the number of the row)."""
+    """Column with the identifier of a row (usual: `id`, `prompt_id`; without either, the number of the row)."""
     prompt: str | None = None
-    """The prompt, text or messages (usual: `prompt`, `instruction`)."""
+    """Column with the prompt, text or messages (usual: `prompt`, `instruction`)."""
     response: str | None = None
-    """The answer to learn from, text or messages (usual: `response`, `completion`)."""
+    """Column with the answer to learn from, text or messages (usual: `response`, `completion`)."""
     messages: str | None = None
-    """A whole conversation (usual: `messages`)."""
+    """Column with a whole conversation (usual: `messages`)."""
     chosen: str | None = None
-    """The preferred answer, text or messages (usual: `chosen`)."""
+    """Column with the preferred answer, text or messages (usual: `chosen`)."""
     rejected: str | None = None
-    """The other answer, text or messages (usual: `rejected`)."""
+    """Column with the other answer, text or messages (usual: `rejected`)."""
     reference: str | None = None
-    """A model answer, text or a list of them; only read when it is named here."""
+    """Column with a model answer, text or a list of texts; read only if it is named here."""
     rubric: str | None = None
-    """The demands on a response, a list of texts or of `{text, check}`; only read when it is named here."""
+    """Column with the demands on a response, a list of texts or of `{text, check}`; read only if it is named here."""
     marks: str | None = None
-    """Marked passages of the response, a list of `[start, end, label]`, `{start, end, label}` or `{text, label}` (its first
-    place in the response counts); a label above 0 is good, below 0 poor. Only read when it is named here."""
+    """Column with the marked passages of the response: a list of `[start, end, label]`, `{start, end, label}` or
+    `{text, label}` (its first place in the response counts). A label above 0 is good, below 0 poor. Read only if it is
+    named here.
+    """
     meta: list[str] = []
-    """Columns to keep beside the sample, as they are."""
+    """Columns that are kept unchanged in `meta`."""
 
 
 USUAL = {
@@ -56,17 +58,18 @@ ROLES: dict[Format, tuple[str, ...]] = {
     "prompts": ("prompt",),
     "sft": ("prompt", "response"),
 }
-"""What each format needs."""
+"""Roles that each format needs."""
 
 
 class ColumnFinder:
-    """Finds the column of a role (`prompt`, `chosen`, ...): the one that the recipe names, else one of the usual names.
+    """Finder of the column of a role (`prompt`, `chosen`, ...): the column that the recipe names, else one of the usual
+    names.
 
     Args:
-        where: what the data is called in messages.
+        where: name of the data in messages.
         form: the format, for messages.
         columns: the names in the recipe.
-        first: the first row, which is shown when a column is missing.
+        first: the first row, which is shown if a column is missing.
 
     """
 
@@ -74,8 +77,8 @@ class ColumnFinder:
         self._where, self._form, self._columns, self._first = where, form, columns, first
 
     def find(self, role: str) -> str | None:
-        """Return the column of a role; None when the data has none under its usual names. Raises `DataError` when the
-        recipe names a column that does not exist.
+        """Return the column of a role; None if the data has no column with one of its usual names. Raises `DataError`
+        if the recipe names a column that does not exist.
         """
         named = getattr(self._columns, role)
         if named is None:
@@ -87,7 +90,7 @@ class ColumnFinder:
         return named
 
     def need(self, role: str) -> str:
-        """Return the column of a role. Raises `DataError` when there is none."""
+        """Return the column of a role. Raises `DataError` if there is none."""
         column = self.find(role)
         if column is None:
             names = " or ".join(f'"{name}"' for name in USUAL[role])
@@ -95,7 +98,7 @@ class ColumnFinder:
         return column
 
     def check_meta(self) -> None:
-        """Raise `DataError` when a column to keep does not exist."""
+        """Raise `DataError` if a column to keep does not exist."""
         for name in self._columns.meta:
             if name not in self._first:
                 raise self._missing(
@@ -111,7 +114,7 @@ class ColumnFinder:
         )
 
     def _guess(self, role: str) -> str | None:
-        """Return the column that probably has a role, where it has not the usual name."""
+        """Return the column that probably has a role, if no column has a usual name."""
         if any(name in self._first for name in USUAL[role]):
             return None
         known = {other: foreign.columns(other) for other in ("prompt", "messages", "response", "chosen", "rejected")}

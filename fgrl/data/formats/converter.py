@@ -1,4 +1,4 @@
-"""Rows of data sets in TRL's formats -> samples and pairs.
+"""Conversion of rows of data sets in TRL's formats into samples and pairs.
 
 The formats are understood in both of their shapes, text and lists of messages (conversational):
 
@@ -21,15 +21,15 @@ from fgrl.types import Pair, Response, Sample
 
 
 class Converter:
-    """Rows -> samples or pairs.
+    """Converter of rows into samples or pairs.
 
     Args:
-        where: what the data is called in messages.
+        where: name of the data in messages.
         form: the format.
         columns: the names of columns in the recipe.
         first: the first row, which decides which columns are read.
 
-    Raises `DataError` at once when a column is missing, with the first row and the key that maps the column.
+    Raises `DataError` at once if a column is missing, with the first row and the key that maps the column.
 
     """
 
@@ -56,9 +56,8 @@ class Converter:
                 finder.need("response")
 
     def sample(self, row: Row, number: int) -> Sample:
-        """Row `number` as a sample: a pair's two responses, the rejected one first.
-
-        Raises `BadRow` when the row does not fit.
+        """Return row `number` as a sample. A pair becomes a sample with its two responses, the rejected one first.
+        Raises `BadRow` if the row does not fit.
         """
         fields = self._common_fields(row, number)
         if self.reference is not None:
@@ -80,7 +79,9 @@ class Converter:
         return Sample(prompt=prompt, responses=[Response(text=response, annotations=marks)], chosen=0, **fields)
 
     def pair(self, row: Row, number: int) -> Pair:
-        """Row `number` as a pair. Raises `BadRow` when it does not fit, e.g. when both answers are the same text."""
+        """Return row `number` as a pair. Raises `BadRow` if the row does not fit, e.g. if both answers are the same
+        text.
+        """
         assert self.chosen is not None
         assert self.rejected is not None
         chosen, rejected = cell(row, self.chosen), cell(row, self.rejected)
@@ -101,7 +102,7 @@ class Converter:
         return Pair(prompt=prompt, chosen=preferred, rejected=other, **self._common_fields(row, number))
 
     def _common_fields(self, row: Row, number: int) -> dict[str, Any]:
-        """`id` and `meta` of a sample or pair."""
+        """Return `id` and `meta` of a sample or pair."""
         name = as_id(number if self.id is None else cell(row, self.id), self.id)
         return {"id": name, "meta": {column: cell(row, column) for column in self.meta}}
 
@@ -115,8 +116,8 @@ class Converter:
         return prompt
 
     def _prompt_and_answer(self, row: Row, column: str) -> tuple[Prompt, str]:
-        """Return the prompt, and the answer of `column`, whose messages repeat the prompt, continue it or stand
-        alone.
+        """Return the prompt, and the answer of `column`. The answer's messages may repeat the prompt, continue it or
+        stand alone.
         """
         value = cell(row, column)
         if isinstance(value, str):
@@ -143,7 +144,7 @@ def _reference(value: Any, column: str) -> str | list[str]:
 
 
 def _before_answer(turns: Turns, column: str, alone: bool = False) -> Turns:
-    """Return the turns before the answer at their end. alone: there may be none."""
+    """Return the turns before the answer at their end. alone: the answer may be the only turn."""
     if turns[-1].role != "assistant":
         raise BadRow(f'the last turn of "{column}" is of "{turns[-1].role}": wants "assistant"')
     if len(turns) == 1 and not alone:
@@ -152,9 +153,9 @@ def _before_answer(turns: Turns, column: str, alone: bool = False) -> Turns:
 
 
 def _common_start(chosen: str, rejected: str) -> tuple[str, str, str]:
-    """Return the prompt that two texts begin with, and what follows in each; the space between belongs to the answers.
-
-    TRL's rule for implicit prompts. Raises `BadRow` when the texts are the same, or one begins with all of the other.
+    """Return the common beginning of two texts as the prompt, and the rest of each. The space between belongs to the
+    answers. This is TRL's rule for implicit prompts. Raises `BadRow` if the texts are equal, or one text begins with
+    all of the other.
     """
     pairs = enumerate(zip(chosen, rejected, strict=False))
     start = next((at for at, (first, second) in pairs if first != second), None)

@@ -1,4 +1,4 @@
-"""What the readers of tables in TRL's formats share."""
+"""Base class of readers of tables in TRL's formats."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Record = TypeVar("Record", Sample, Pair)
 
 
 class TableReader(RowReader, SystemPrompt):
-    """Rows with columns in one of TRL's formats, which a field `format` names."""
+    """Reader of rows with columns in one of TRL's formats, which a field `format` names."""
 
     columns: Columns = Columns()
-    """Which column holds what, where the usual names do not fit."""
+    """Names of the columns, if they are not the usual names."""
 
     def first(self, count: int, most: int) -> list[Sample] | list[Pair]:
         form: Format = vars(self)["format"]

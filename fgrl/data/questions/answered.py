@@ -1,4 +1,4 @@
-"""Questions whose right answers are in the rows."""
+"""Questions with their right answers in the rows."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from fgrl.types import PairVerdict
 
 
 class QuestionColumns(ContextColumns):
-    """Which column holds what; dots reach into nested ones (`answer.aliases`)."""
+    """Names of the columns; dots reach into nested columns (`answer.aliases`)."""
 
     question: str = "question"
-    """What is asked."""
+    """Column with the question."""
     answers: str = "answers"
-    """The right answers: a text or a list of texts."""
+    """Column with the right answers: a text or a list of texts."""
     context: str | None = "context"
-    """What a search found: a text, or a list of passages. Only read when the prompt file has {context}."""
+    """Column with the results of a search: a text, or a list of passages. Read only if the prompt file has
+    {context}.
+    """
     responses: list[str] = []
-    """Columns with a response each, which models or people gave to the question: they become the sample's responses, in
-    this order. A single one is the chosen response.
+    """Columns with one response each, from models or people. They become the sample's responses, in this order. A
+    single response is the chosen one.
     """
     better: str | None = None
-    """Which of two `responses` is better: it becomes the sample's verdict, of which the pair builder `judged` makes a
-    pair. `better_labels` specifies what it contains.
+    """Column that tells which of two `responses` is better. It becomes the sample's verdict, of which the pair builder
+    `judged` makes a pair. `better_labels` lists its values.
     """
 
 
 class AnsweredQuestions(QuestionSet):
-    """Rows with a question, its right answers and, for {context}, passages."""
+    """Reader of rows with a question, its right answers and, for {context}, passages."""
 
     columns: QuestionColumns = QuestionColumns()
     better_labels: list[str] = []
-    """What `columns.better` contains when the first response is better, and when the second one is. Rows with anything
-    else are left out and counted.
+    """Value of `columns.better` if the first response is better, and its value if the second one is. Rows with any
+    other value are left out and counted.
     """
 
     @model_validator(mode="after")
@@ -64,11 +66,13 @@ class AnsweredQuestions(QuestionSet):
         return Item(question, {"question": question}, answers, responses=responses, verdicts=verdicts)
 
     def answers(self, source: Source, row: Row) -> list[str]:
-        """Return the right answers as they are in the row, refusals among them. Raises `BadRow`."""
+        """Return the right answers unchanged from the row, including refusals. Raises `BadRow`."""
         return source.texts(row, "answers")
 
     def _verdict(self, source: Source, row: Row) -> PairVerdict:
-        """Which of the two responses is better, according to the row. Raises `LeftOut` where it does not say."""
+        """Return which of the two responses is better, according to the row. Raises `LeftOut` if the row does not
+        tell.
+        """
         value = source.value(row, "better")
         if value not in self.better_labels:
             raise LeftOut("without a preference")

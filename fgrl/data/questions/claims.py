@@ -1,4 +1,4 @@
-"""Claims that are acceptable to make, or not."""
+"""Claims that are acceptable or not."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LabelMeaning = Literal["yes", "no", "drop"]
 
 
 class ClaimColumns(ContextColumns):
-    """Which column holds what; dots reach into nested ones."""
+    """Names of the columns; dots reach into nested columns."""
 
     claim: str = "claim"
-    """The claim."""
+    """Column with the claim."""
     label: str = "label"
-    """What people made of it."""
+    """Column with the label that people gave the claim."""
 
 
 class ClaimSet(QuestionSet):
-    """Claims, each with `yes` (factual and fair) or `no` for a reference."""
+    """Reader of claims, each with `yes` (factual and fair) or `no` as its reference."""
 
     MAIN: ClassVar[str] = "claim"
 
@@ -34,7 +34,7 @@ class ClaimSet(QuestionSet):
 
     @abstractmethod
     def verdict(self, source: Source, row: Row) -> YesOrNo:
-        """Return the verdict that the row's label means. Raises `LeftOut` where it means none, and `BadRow`."""
+        """Return the verdict that the row's label means. Raises `LeftOut` if it means no verdict, and `BadRow`."""
 
     def example(self) -> str:
         return "Somebody said: {claim}\nIs that a fair thing to say? {answer}"
@@ -49,17 +49,17 @@ class ClaimSet(QuestionSet):
 
 
 class LabelledClaims(ClaimSet):
-    """Claims whose label is one of a few names."""
+    """Reader of claims whose label is one of a few names."""
 
     labels: dict[str, LabelMeaning] = {
         "SUPPORTS": "yes", "REFUTES": "no", "NOT_ENOUGH_INFO": "drop", "DISPUTED": "drop",
         "yes": "yes", "no": "no", "true": "yes", "false": "no",
     }  # fmt: skip
-    """What each label means: `yes`, `no`, or `drop` (undecided: left out and counted). A label that is not here does
-    not fit; a row without one is left out.
+    """Meaning of each label: `yes`, `no`, or `drop` (undecided: left out and counted). Any other label makes a bad row;
+    a row without a label is left out.
     """
     label_names: list[str] = []
-    """What whole numbers stand for (0 for the first name), where the data does not define it itself."""
+    """Names of labels that are whole numbers (0 for the first name), if the data does not define them itself."""
 
     def verdict(self, source: Source, row: Row) -> YesOrNo:
         value = source.value(row, "label")
@@ -77,9 +77,8 @@ class LabelledClaims(ClaimSet):
 
 
 def label_name(value: Any, names: list[str]) -> str | None:
-    """Return the name of a label: of a text itself, of a whole number the one in the list.
-
-    None for what means nothing: null, NaN, an empty text, a negative number. A number beyond the list is its own name.
+    """Return the name of a label: a text is its own name, a whole number has a name in the list. None for a value
+    without a meaning: null, NaN, an empty text, a negative number. A number beyond the list is its own name.
     """
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None

@@ -15,41 +15,42 @@ from fgrl.registry import Settings
 
 
 class ContextColumns(Settings):
-    """Which column holds what; dots reach into nested ones (`passages.passage_text`)."""
+    """Names of the columns; dots reach into nested columns (`passages.passage_text`)."""
 
     id: str | None = None
-    """What identifies a row; null takes its number."""
+    """Column with the identifier of a row; null takes the row's number."""
     context: str | None = None
-    """What a search found: a text, or a list of passages."""
+    """Column with the results of a search: a text, or a list of passages."""
     url: str | None = None
-    """Where each passage is from, or what it is called."""
+    """Column with the address or the title of each passage."""
     selected: str | None = None
-    """Whether a passage was used for the answer: 1 or true for each."""
+    """Column that tells for each passage whether it was used for the answer: 1 or true."""
     kind: str | None = None
-    """What the question is counted under."""
+    """Column with the kind of the question, by which answers are counted."""
     meta: list[str] = []
-    """Columns to keep beside the sample, as they are."""
+    """Columns that are kept unchanged in `meta`."""
 
 
 class ShowsPassages(Hub):
-    """Rows whose passages can be shown in the prompt."""
+    """Reader of rows whose passages can be shown in the prompt."""
 
     NO_PASSAGES: ClassVar[str] = ""
-    """What to do when a row has no passages."""
+    """Advice for a row that has no passages."""
 
     columns: ContextColumns = ContextColumns()
-    """Which column holds what, where the usual names do not fit."""
+    """Names of the columns, if they are not the usual names."""
     max_passages: int | None = Field(10, ge=1)
-    """Show this many passages; null shows all."""
+    """Maximum number of passages that are shown; null shows all."""
     passage_words: int | None = Field(None, ge=1)
-    """Show this many words of each passage; null shows all."""
+    """Number of words of each passage that are shown; null shows all."""
     selected_only: bool = False
     """Show only passages that were marked as used for the answer."""
     show_urls: bool = True
-    """Show where each passage is from."""
+    """Show the address of each passage."""
     no_context: Literal["error", "drop", "empty"] = "error"
-    """A row without passages where the prompt file has {context}: stop, leave it out and count it, or leave the place
-    empty."""
+    """Action for a row without passages if the prompt file has {context}: stop, leave the row out and count it, or
+    leave the place empty.
+    """
 
     def context(self, source: Source, row: Row) -> tuple[str, list[str]]:
         """Return the text for {context}, and the names of its passages. Raises `LeftOut` and `BadRow`."""
@@ -84,31 +85,31 @@ class ShowsPassages(Hub):
 
 
 def _one_each(values: Any, count: int) -> Sequence[Any]:
-    """Return what belongs to each of `count` passages; None for each where the numbers differ."""
+    """Return one value for each of `count` passages; None for each if the numbers differ."""
     return values if isinstance(values, list) and len(values) == count else [None] * count
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A snippet and where it is from."""
+    """A snippet and its source."""
 
     text: str
     url: str = ""
 
 
 def render(passages: Sequence[Passage], words: int | None = None, urls: bool = True) -> str:
-    """Numbered passages, one a line: `[1] (address) text`.
+    """Return numbered passages, one per line: `[1] (address) text`.
 
     Args:
-        words: keep this many words of each; what was cut ends with `…`. None keeps all.
-        urls: name the addresses, where they are known.
+        words: keep this many words of each; a shortened passage ends with `…`. None keeps all.
+        urls: show the addresses, if they are known.
 
     """
     return "\n".join(_line(number, passage, words, urls) for number, passage in enumerate(passages, start=1))
 
 
 def cut(text: str, words: int | None) -> str:
-    """Return the first words of a text, with `…` where something is missing; None keeps the text as it is."""
+    """Return the first words of a text, with `…` if the rest was cut; None returns the whole text."""
     kept = text.split()
     return text if words is None or len(kept) <= words else " ".join(kept[:words]) + "…"
 

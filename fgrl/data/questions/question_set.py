@@ -1,9 +1,9 @@
-"""What the readers of questions with known answers share: rows -> a filled prompt file and references.
+"""Base class of readers of questions with known answers: rows become a filled prompt file and references.
 
 A row becomes a `Sample`: `prompt` is the prompt file's conversation with the row's texts in it, `reference` the list of
-right answers, `meta` the question, what its answer is counted under (`kind`) and which passages were shown.
+right answers, `meta` the question, its kind, by which answers are counted (`kind`), and the passages that were shown.
 
-Rows that can have no reference (no answer, a refusal, no label) are left out and counted, never given one.
+Rows that can have no reference (no answer, a refusal, no label) are left out and counted.
 """
 
 from __future__ import annotations
@@ -27,29 +27,33 @@ from fgrl.types import Message, Response, Sample
 
 
 class QuestionSet(ShowsPassages):
-    """Questions with known answers, put into a prompt file.
+    """Reader of questions with known answers, put into a prompt file.
 
     Rows that cannot be used (without an answer, refused, repeated) do not count for `skip` and `limit`: `limit: 1000`
-    is a thousand samples where the data has them.
+    yields a thousand samples if the data has them.
     """
 
     MAIN: ClassVar[str] = "question"
-    """The field and the column of what is asked."""
+    """The field and the column of the question."""
     NO_ANSWERS: ClassVar[str] = ""
-    """What to do when no row has an answer."""
+    """Advice if no row has an answer."""
 
     prompt: Annotated[str, File]
-    """The prompt file, with the section headings and placeholders that `prompts/` shows."""
+    """File with the prompt; `prompts/` shows its section headings and placeholders."""
     as_text: bool = False
-    """Make one text of the prompt file's turns, with an empty line between them: for base models, which have no chat
-    template."""
+    """Join the turns of the prompt file into one text, with an empty line between them: for base models, which have no
+    chat template.
+    """
     separator: str | None = None
-    """What stands between the columns of `path: csv`, as `"\\t"` for a tab; null: what divides the first lines evenly."""
+    """Separator of the columns of `path: csv`, such as `"\\t"` for a tab; null: the sign that divides the first lines
+    evenly.
+    """
     refusals: list[str] = ["No Answer Present."]
-    """Answers that are no answers, compared without case and punctuation; a row that has nothing else is left out."""
+    """Texts that are not answers, compared without case and punctuation. A row that has no other answer is left out."""
     repeated: Literal["drop", "keep"] = "drop"
-    """A row whose id (or, without ids, whose prompt) was read before: leave it out, so that no question is trained on
-    and held out as well, or read it again, as some benchmarks count."""
+    """Treatment of a row whose id (or, without ids, whose prompt) was read before. `drop`: it is left out, so that no
+    question is both in the training and in the held-out data. `keep`: it is read again, as some benchmarks count.
+    """
     shots: Shots | None = None
     """Examples for {examples} in the prompt file."""
 
@@ -77,7 +81,7 @@ class QuestionSet(ShowsPassages):
         return self
 
     def fields(self) -> frozenset[str]:
-        """Return the placeholders that the prompt file must have; {context} and {examples} it may have."""
+        """Return the placeholders that the prompt file must have; it may also have {context} and {examples}."""
         return frozenset({self.MAIN})
 
     def example(self) -> str:
@@ -85,11 +89,11 @@ class QuestionSet(ShowsPassages):
         return "Question: {question}\nAnswer: {answer}"
 
     def names(self) -> dict[str, str | None]:
-        """Role -> column."""
+        """Return the column of each role."""
         return {role: getattr(self.columns, role) for role in type(self.columns).model_fields if role != "meta"}
 
     def needed(self, prompt: Prompt) -> set[str]:
-        """Roles whose columns must exist."""
+        """Return the roles whose columns must exist."""
         needed = {self.MAIN}
         if "context" in prompt.fields:
             needed |= {"context"} if self.no_context == "error" else set()
@@ -98,9 +102,7 @@ class QuestionSet(ShowsPassages):
 
     @abstractmethod
     def item(self, source: Source, row: Row) -> Item:
-        """Return the item of a row. Raises `LeftOut` when it can have no reference and `BadRow` when it does not
-        fit.
-        """
+        """Return the item of a row. Raises `LeftOut` if it can have no reference and `BadRow` if it does not fit."""
 
     def read(self) -> Iterator[Sample]:
         prompt = self._read_prompt()
@@ -140,7 +142,7 @@ class QuestionSet(ShowsPassages):
     # ------------------------------------------------------------------------------------------------------------------
 
     def usable(self, answers: Sequence[str]) -> list[str]:
-        """Return the answers that are no refusals. Raises `LeftOut` when there are none."""
+        """Return the answers that are no refusals. Raises `LeftOut` if there are none."""
         if not answers:
             raise LeftOut("without an answer")
         kept = answers_among(answers, self.refusals)
@@ -149,7 +151,7 @@ class QuestionSet(ShowsPassages):
         return kept
 
     def source(self, where: str, rows: Any, prompt: Prompt) -> Source:
-        """Return the columns of rows. Raises `DataError` with the first row and the key to set when one is missing."""
+        """Return the columns of rows. Raises `DataError` with the first row and the key to set if one is missing."""
         first = rows[0]
         needed = self.needed(prompt)
         columns = {}
@@ -202,7 +204,7 @@ class QuestionSet(ShowsPassages):
         )  # fmt: skip
 
     def _refuse_repeated(self, sample: Sample, by_id: bool, seen: set[str]) -> None:
-        """Raise `LeftOut` when the sample was read before."""
+        """Raise `LeftOut` if the sample was read before."""
         key = sample.id if by_id else _key_of(sample.prompt)
         if key in seen and self.repeated == "drop":
             raise LeftOut("that repeat another")
@@ -228,5 +230,5 @@ class QuestionSet(ShowsPassages):
 
 
 def _key_of(prompt: str | Sequence[Message]) -> str:
-    """Return the text that two prompts share when they ask the same."""
+    """Return a text that is equal for two prompts that ask the same question."""
     return same(prompt if isinstance(prompt, str) else "\n".join(turn.content for turn in prompt))

@@ -14,27 +14,28 @@ from fgrl.registry import File, Settings
 
 
 class Shots(Settings):
-    """Which examples are shown: the same for every prompt, drawn by a seed, but never the question itself."""
+    """Choice of the examples: drawn by a seed, the same ones for every prompt, but never the question itself."""
 
     count: int = Field(3, ge=1)
-    """How many examples."""
+    """Number of examples."""
     split: str | None = None
-    """The split they are drawn from; null draws from the data itself, so that one question's answer is shown with
-    another question."""
+    """Split that the examples are drawn from; null draws from the data itself, so that the answer of one question is
+    shown with another question.
+    """
     files: list[Annotated[str, File]] = []
-    """Local files they are drawn from, of the kind that `path` names."""
+    """Local files that the examples are drawn from, of the kind that `path` names."""
     seed: int = 0
-    """Which examples."""
+    """Random seed of the draw."""
     template: str | None = None
-    """The text of one example, with {answer} and the fields of the prompt file; null takes the reader's own."""
+    """Template of one example, with {answer} and the fields of the prompt file; null takes the reader's own."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """An example, ready to be shown."""
+    """An example as a prompt shows it."""
 
     question: str
-    """What is asked, so that the example is never shown with the same question."""
+    """Question of the example, so that it is never shown with the same question."""
     text: str
 
 
@@ -45,12 +46,10 @@ class Examples:
     shots: Shots
     drawn: list[Shot]
     where: str
-    """What the data is called in messages."""
+    """Name of the data in messages."""
 
     def text(self, question: str) -> str:
-        """Return the examples to show with one question. Raises `DataError` when there are too few that ask something
-        else.
-        """
+        """Return the examples to show with one question. Raises `DataError` if too few examples ask something else."""
         others = [shot.text for shot in self.drawn if same(shot.question) != same(question)][: self.shots.count]
         if len(others) < self.shots.count:
             raise DataError(
@@ -61,11 +60,12 @@ class Examples:
 
 
 def draw(shots: Shots, total: int, usable: Callable[[Sequence[int]], Iterable[Shot]]) -> list[Shot]:
-    """`shots.count` examples with different questions and one more, which stands in where one is the question itself.
+    """Return `shots.count` examples with different questions and one spare, which replaces an example that is the
+    question itself.
 
     Args:
         total: the number of rows to draw from.
-        usable: the examples of the rows of these numbers, in their order, without those that have no answer.
+        usable: the examples of the rows of these numbers, in their order, without rows that have no answer.
 
     """
     numbers = list(range(total))
@@ -79,5 +79,5 @@ def draw(shots: Shots, total: int, usable: Callable[[Sequence[int]], Iterable[Sh
 
 
 def same(question: str) -> str:
-    """Return the text that two questions share when they ask the same: case and spaces do not count."""
+    """Return a text that is equal for two questions that ask the same: case and spaces are ignored."""
     return " ".join(question.casefold().split())

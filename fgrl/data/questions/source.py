@@ -12,33 +12,33 @@ from fgrl.types import PairVerdict
 
 @dataclass(frozen=True)
 class Item:
-    """What a row holds."""
+    """The content of a row."""
 
     question: str
-    """What is asked: no two samples ask the same in the same words."""
+    """The question: no two samples ask the same in the same words."""
     values: dict[str, str]
-    """The texts for the placeholders of the prompt file."""
+    """Texts for the placeholders of the prompt file."""
     answers: list[str]
     meta: dict[str, Any] = field(default_factory=dict)
     responses: list[str] = field(default_factory=list)
-    """What models or people answered."""
+    """Answers by models or people."""
     verdicts: list[PairVerdict] | None = None
 
 
 @dataclass
 class Source:
-    """Rows with the columns that were found in them."""
+    """Rows, and the columns that were found in them."""
 
     where: str
     rows: Any
     columns: dict[str, str]
-    """Role -> column."""
+    """Column by role."""
     meta: list[str]
     label_names: dict[str, list[str]] = field(default_factory=dict)
-    """Column -> the names of its whole numbers, where the data set has them."""
+    """Names of the whole numbers of a column, by column, if the data set has them."""
 
     def value(self, row: Row, role: str) -> Any:
-        """Return the row's value for a role; None when the data has no column for it. Raises `BadRow`."""
+        """Return the row's value for a role; None if the data has no column for it. Raises `BadRow`."""
         return None if role not in self.columns else cell(row, self.columns[role])
 
     def text(self, row: Row, role: str) -> str:
@@ -49,7 +49,7 @@ class Source:
         return value.strip()
 
     def texts(self, row: Row, role: str) -> list[str]:
-        """Return a text or a list of texts, without empty ones and repeats. Raises `BadRow`."""
+        """Return a text or a list of texts, without empty texts and repeats. Raises `BadRow`."""
         value = self.value(row, role)
         listed = value if isinstance(value, list) else [value]
         if not all(item is None or isinstance(item, str) for item in listed):
@@ -57,7 +57,9 @@ class Source:
         return list(dict.fromkeys(item.strip() for item in listed if item and item.strip()))
 
     def narrowed(self) -> Source:
-        """Only the columns that are read, so that long texts of other columns are never decoded."""
+        """Return the source with only the columns that are read, so that long texts of other columns are never
+        decoded.
+        """
         if not hasattr(self.rows, "flatten"):
             return self
         flat = self.rows.flatten()
@@ -72,5 +74,5 @@ class Source:
 
 
 def _owner(name: str, columns: Sequence[str]) -> str | None:
-    """Return the flat column that has what `name` reaches into."""
+    """Return the flat column that contains `name`."""
     return next((column for column in columns if f"{name}.".startswith(f"{column}.")), None)

@@ -1,1 +1,1 @@
-"""Data sets of demands: criteria with checks."""
+"""Data sets of prompts with rubrics: criteria with checks."""

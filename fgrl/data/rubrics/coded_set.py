@@ -1,7 +1,7 @@
 """Prompts whose rules may be Python source. The code runs in the sandbox and nowhere else.
 
-Here the source, which VerInstruct (Peng et al. 2025, "VerIF") has beside each criterion, is only looked at as text:
-does it ask a language model, and what.
+Here the source, which VerInstruct (Peng et al. 2025, "VerIF") has beside each criterion, is only read as text: to find
+out whether it asks a language model, and the question.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from fgrl.data.values import check_lengths
 from fgrl.feedback.sandbox import CheckerSandbox
 
 ASKS = re.compile(r"\bllm_(?:call|score|judge|extract)\b")
-"""What VerIF's functions call to ask a language model."""
+"""Names of the functions with which VerIF's code asks a language model."""
 MARK = re.compile(r"\s*\[(rule|llm)\]\s*", re.IGNORECASE)
 
 
 class CodedSet(RubricSet):
-    """Prompts whose rules may be Python source.
+    """Reader of prompts whose rules may be Python source.
 
-    What a checker returns is taken as Python's `if` takes it, as the authors do. One that raises, takes too long or
-    asks for what does not exist is undecided: its verdict is missing.
+    The return value of a checker counts as in Python's `if`, as in the authors' code. A checker that raises, takes too
+    long or needs something that does not exist is undecided: its verdict is missing.
     """
 
     sandbox: CheckerSandbox = CheckerSandbox()
-    """Where code of the data runs."""
+    """Sandbox in which code of the data runs."""
     returns: Literal["truth", "bool"] = "truth"
-    """`truth`: whatever Python's `if` takes for true is kept, anything else broken. `bool`: true or false, else
-    undecided.
+    """Meaning of a return value. `truth`: the criterion is satisfied by any value that is true in Python's `if`, else
+    violated. `bool`: true or false; any other value is undecided.
     """
 
     def coded(
@@ -46,8 +46,8 @@ class CodedSet(RubricSet):
     ) -> list[Demand]:
         """Return the criteria of VerIF's columns. Raises `BadRow`.
 
-        checkers: each with a mark, `[rule]` or `[llm]`. functions: the sources, None where there is none.
-        texts: the criteria in words, where the data has them.
+        checkers: each with a mark, `[rule]` or `[llm]`. functions: the sources, None for a missing source. texts: the
+        criteria in words, if the data has them.
         """
         check_lengths(checkers=checkers, functions=functions, **({} if texts is None else {"criteria": texts}))
         sources = [source for source in functions if source is not None]
@@ -58,8 +58,8 @@ class CodedSet(RubricSet):
         return [self._demand(text, checker, source, as_one_text(prompt)) for text, checker, source in rows]
 
     def _demand(self, text: str, checker: str, source: str | None, instruction: str) -> Demand:
-        """Return a checker that is a rule is checked by its source in the sandbox, unless it has none or asks a
-        language model.
+        """Return the criterion of a checker. A rule is checked by its source in the sandbox, unless it has no source or
+        asks a language model.
         """
         if not is_hard(checker, source):
             return Demand(text, hard=False)
@@ -70,9 +70,9 @@ class CodedSet(RubricSet):
         return Demand(text, self.check(source, instruction, text), CODE_CHECKER)
 
     def check(self, source: str, instruction: str, label: str) -> Check:
-        """Return the check of a source that defines `check_following(instruction, response)`.
+        """Return the check for a source that defines `check_following(instruction, response)`.
 
-        The authors run it where `re` has been imported, so it is imported here too.
+        The authors' code imports `re` before it runs the source, so `re` is imported here too.
         """
         free = "import re" not in source and "from __future__" not in source
         sandbox = self.sandbox.given()
@@ -89,7 +89,9 @@ class CodedSet(RubricSet):
 
 
 def mark(checker: str) -> tuple[Literal["rule", "llm"] | None, str]:
-    """`"[rule] Number_Paragraphs"` -> ("rule", "Number_Paragraphs"); None when there is no mark."""
+    """Return the mark and the name: `"[rule] Number_Paragraphs"` -> ("rule", "Number_Paragraphs"). The mark is None if
+    there is none.
+    """
     match = MARK.match(checker)
     if match is None:
         return None, checker.strip()
@@ -97,21 +99,21 @@ def mark(checker: str) -> tuple[Literal["rule", "llm"] | None, str]:
 
 
 def is_hard(checker: str, source: str | None) -> bool:
-    """Is it a rule? `[rule]` and `[llm]` decide; without a mark it is one unless its source asks a language model."""
+    """Return True if the checker is a rule. `[rule]` and `[llm]` decide; without a mark, it is a rule unless its source
+    asks a language model.
+    """
     kind, _ = mark(checker)
     return kind == "rule" if kind else bool(source and source.strip()) and not asks_a_model(source)
 
 
 def asks_a_model(source: str | None) -> bool:
-    """Return True if the source asks a language model. For that the sandbox has no network."""
+    """Return True if the source asks a language model. The sandbox has no network for that."""
     return ASKS.search(source or "") is not None
 
 
 def asked_of_model(source: str | None) -> str | None:
-    """Return the constraint that a source hands to VerIF's `llm_score` or `llm_judge` as text, the third argument; None
-    without one.
-
-    The source is cut into tokens and nothing else.
+    """Return the constraint that a source passes to VerIF's `llm_score` or `llm_judge` as text, the third argument;
+    None if there is none. The source is only tokenized.
     """
     tokens = []
     try:
@@ -154,13 +156,13 @@ class _Call:
             self.parts.append(value if isinstance(value, str) else "")
 
     def text(self) -> str:
-        """Return the third argument; "" unless it is text as it stands."""
+        """Return the third argument; "" unless it is a literal text."""
         return "".join(self.parts).strip() if self.readable else ""
 
 
 def in_words(checker: str, source: str | None) -> str:
-    """Return the criterion for a judge: the checker's words; where it is a bare name (Desired_Writing_Style), what its
-    source asks a language model, else the name in words.
+    """Return the criterion in words for a judge: the checker's words. If they are a bare name (Desired_Writing_Style),
+    the question that its source asks a language model, else the words of the name.
     """
     _, text = mark(checker)
     if re.fullmatch(r"\w+", text):

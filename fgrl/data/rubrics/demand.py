@@ -1,4 +1,4 @@
-"""What a data set asks of a response: its criteria, and how many of which kind were read."""
+"""Demands of a data set on a response: its criteria, and counts of the criteria by kind."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from fgrl.data.row_reader import Omissions
 
 CODE_CHECKER = "code:checker"
-"""The verifier that runs Python of a data set."""
+"""Name of the verifier that runs Python code of a data set."""
 Check = dict[str, Any]
-"""A verifier as recipes and `Criterion.check` describe it."""
+"""Settings of a verifier, in the form of recipes and `Criterion.check`."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """A criterion as the data set has it."""
+    """A criterion in the form of the data set."""
 
     text: str
     check: Check | None = None
     kind: str = ""
-    """The rule's id, or what the data set calls it; what hard criteria without a checker are counted under."""
+    """The rule's id, or the data set's name for it. Hard criteria without a checker are counted by it."""
     hard: bool = True
-    """The data set means a program to decide it; False: a judge."""
+    """True if the data set means a program to decide it, False if a judge."""
     why: str = ""
-    """Why a hard one has no check."""
+    """Reason why a hard criterion has no check."""
 
     def by_code(self) -> bool:
         """Return True if Python source of the data set decides it."""
@@ -34,25 +34,25 @@ class Demand:
 
 @dataclass
 class Tally:
-    """What was read of a data set with rubrics."""
+    """Counts of the prompts and criteria that were read of a data set with rubrics."""
 
     prompts: int = 0
     rules: int = 0
     code: int = 0
     soft: int = 0
     judged: int = 0
-    """Hard ones without a checker that are left to the judge."""
+    """Number of hard criteria without a checker that are left to the judge."""
     without: Counter[str] = field(default_factory=Counter)
-    """Hard ones without a checker, kept or not, by their id."""
+    """Counts of hard criteria without a checker, kept or not, by their id."""
     dropped: Omissions = field(default_factory=Omissions)
-    """Criteria."""
+    """Counts of criteria that were left out."""
     left_out: Omissions = field(default_factory=Omissions)
-    """Rows."""
+    """Counts of rows that were left out."""
     unstated: int = 0
-    """Prompts in which no criterion stands word for word, where that was looked at."""
+    """Number of prompts that contain no criterion word for word, if this was checked."""
 
     def add(self, demand: Demand, kept: bool) -> None:
-        """Count a criterion, and whether it stays in the rubric."""
+        """Count a criterion. kept: it stays in the rubric."""
         if demand.check is None and demand.hard:
             self.without[demand.kind + (f" ({demand.why})" if demand.why else "")] += 1
         if not kept:
@@ -66,7 +66,7 @@ class Tally:
             self.soft += 1
 
     def numbers(self) -> dict[str, Any]:
-        """For summaries and plans. `criteria` are those that were kept."""
+        """Return the counts for summaries and plans. `criteria` are those that were kept."""
         numbers: dict[str, Any] = {
             "prompts": self.prompts, "criteria": self.rules + self.code + self.soft + self.judged, "by rules": self.rules,
             "by their own code": self.code, "soft": self.soft, "hard without a checker": self.without.total(),
@@ -74,7 +74,7 @@ class Tally:
         return numbers | ({"namely": dict(self.without.most_common())} if self.without else {})
 
     def summary(self) -> str:
-        """In words."""
+        """Return the counts in words."""
         text = (
             f"{self.prompts:,} prompts, {self.numbers()['criteria']:,} criteria: {self.rules:,} hard by rules, "
             f"{self.code:,} hard by their own code in the sandbox, {self.soft:,} soft for the judge"

@@ -11,14 +11,14 @@ from fgrl.data.rubrics.untrusted import is_for_data
 from fgrl.registry import get
 
 BOUNDS = ("num_words", "num_sentences", "frequency", "let_frequency", "capital_frequency")
-"""Parameters that a relation goes with; a rule has one at most."""
+"""Parameters that have a relation; a rule has at most one of them."""
 RELATIONS = {
     "at least": ("at least", 0), "no less": ("at least", 0), "no less than": ("at least", 0), "not less than": ("at least", 0),
     "more than": ("at least", 1),
     "less than": ("less than", 0), "fewer than": ("less than", 0),
     "at most": ("less than", 1), "no more": ("less than", 1), "no more than": ("less than", 1), "not more than": ("less than", 1),
 }  # fmt: skip
-"""A relation in a data set -> the one of IFEval's checker, and what is added to the bound: at most 5 is less than 6."""
+"""IFEval's relation and the number to add to the bound, by the relation of a data set: at most 5 is less than 6."""
 NO_SUCH_RULE = "no such rule here"
 OPTIONS = ("my answer is yes", "my answer is no", "my answer is maybe")
 
@@ -26,7 +26,7 @@ OPTIONS = ("my answer is yes", "my answer is no", "my answer is maybe")
 def spec(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a rule of a data set as recipes and `Criterion.check` write it: `{"name": id, parameter: value}`.
 
-    Data sets give every rule the columns of all: those that are null are left out. Whole numbers that a table has made
+    Data sets give every rule the columns of all rules: null columns are left out. Whole numbers that a table stores as
     floats become whole again (IFBench's `N` is 15.0), and parameters of rules that have none are left out.
     """
     given = {key: _whole(value) for key, value in (kwargs or {}).items() if value is not None}
@@ -35,8 +35,8 @@ def spec(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict[s
 
 
 def fitted(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`spec`, with what HiR-16K and others write differently corrected: relations in other words (`at most` n is `less
-    than` n + 1), and `relation` where the rule has `let_relation` or `capital_relation`.
+    """Return the `spec` of a rule, with corrections of the differences in HiR-16K and others: relations in other words
+    (`at most` n is `less than` n + 1), and `relation` in place of the rule's `let_relation` or `capital_relation`.
     """
     check = spec(instruction_id, kwargs)
     fields = _fields(instruction_id) or []
@@ -55,11 +55,11 @@ def fitted(instruction_id: str, kwargs: Mapping[str, Any] | None = None) -> dict
 def checked_by(
     instruction_id: str, kwargs: Mapping[str, Any] | None = None, text: str | None = None
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return (the check of a data set's rule, "") or (None, why there is none).
+    """Return (the check of a data set's rule, "") or (None, the reason why there is none).
 
-    text: the rule in the data set's words, where it has some: IFEval's `constrained_response` knows three options, and
-    a text that offers others is another rule. Raises `BadRow` for a rule that a data set must not name (code, rules
-    made of rules).
+    text: the rule in the data set's words, if it has any. IFEval's `constrained_response` knows three options, and a
+    text that offers other options is another rule. Raises `BadRow` for a rule that a data set must not name (code,
+    rules made of rules).
     """
     if not is_for_data(instruction_id):
         return None, NO_SUCH_RULE
@@ -77,7 +77,7 @@ def checked_by(
 
 
 def _fields(instruction_id: str) -> list[str] | None:
-    """Return the parameters of a rule; None when there is none of that name."""
+    """Return the parameters of a rule; None if there is no rule of that name."""
     try:
         return list(get("verifier", instruction_id).model_fields)
     except LookupError:

@@ -1,12 +1,11 @@
-"""From MulDimIF's constraints (Ye et al. 2025), which are sentences, to rules.
+"""Conversion of MulDimIF's constraints (Ye et al. 2025), which are sentences, into rules.
 
 A constraint is [category, kind, sentence]. The authors' checkers look for numbers and words in the sentence and ignore
-the rest of it; here a sentence becomes a rule only when all of it is understood and it is about the whole response: how
-many words or sentences, keywords in quotation marks, the last punctuation mark, upper or lower case throughout. The
-rest, tables, headings, JSON and XML among it, is left to the judge.
-
-Words and sentences are counted as IFEval's rules count them, which a text without spaces between words defeats: length
-constraints of Chinese prompts are left to the judge as well.
+the rest of it; here a sentence becomes a rule only if all of it is understood and it is about the whole response: the
+number of words or sentences, keywords in quotation marks, the last punctuation mark, upper or lower case throughout.
+All other constraints, such as tables, headings, JSON and XML, are left to the judge. Words and sentences are counted as
+in IFEval's rules. This does not work for a text without spaces between words, so length constraints of Chinese prompts
+are left to the judge as well.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ WHO = r"(?:the |your |it |)(?:(?:entire|whole|full|overall) )?(?:answer|response
 MUST = r"(?:(?:must|should|shall|has to|needs to|is to) )?"
 HOLDS = r"(?:(?:be|is|contain|contains|have|has|include|includes|consist of|consists of|be composed of|be made up of|comprise|use) )?"
 WHY = r"(?:,? (?:to|in order to|ensuring|providing|maintaining|adhering to|as this is|making)\b(?P<why>.*))?"
-"""A purpose may follow, as long as it asks for nothing more (`_plain`)."""
+"""Pattern of a purpose at the end of a constraint, which must ask for nothing more (`_plain`)."""
 HOW = rf"{LEAD}{WHO}{MUST}(?:also )?"
 LENGTHS = {
     rf"{HOW}{HOLDS}(?:at least|a minimum of|no (?:fewer|less) than|not (?:fewer|less) than):? {A_NUMBER} UNIT": lambda n, _: (n, None),
@@ -69,9 +68,8 @@ CHINESE = re.compile(r"[\u3400-\u9fff]")
 def constraints(
     value: Any, prompt: str, judged: Sequence[str] = (), texts: Sequence[str] | None = None
 ) -> list[Demand]:
-    """Constraints [category, kind, sentence] as demands; counted as category_kind. Raises `BadRow`.
-
-    texts: the same in other words, where the data has them (HiR-16K).
+    """Return constraints [category, kind, sentence] as demands; they are counted as category_kind. Raises `BadRow`.
+    texts: the constraints in other words, if the data has them (HiR-16K).
     """
     items = as_list(value, "constraints")
     if texts is not None:
@@ -94,9 +92,8 @@ def _is_constraint(value: Any) -> bool:
 
 
 def check_of(constraint: Sequence[str], prompt: str = "") -> Check | None:
-    """Return the check of a constraint [category, kind, sentence]; None = the judge.
-
-    prompt: what the constraint belongs to; a Chinese one has no rules for length.
+    """Return the check of a constraint [category, kind, sentence]; None leaves it to the judge. prompt: the prompt of
+    the constraint; a Chinese prompt has no rules for length.
     """
     _, _, sentence = constraint
     text = re.sub(r"\s+", " ", sentence).strip()

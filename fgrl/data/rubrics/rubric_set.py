@@ -1,8 +1,8 @@
-"""What the readers of prompts with rubrics share: rows -> samples whose criteria have a check or go to the judge, and
-how many of which kind there are.
+"""Base class of readers of prompts with rubrics: rows become samples whose criteria have a check or go to the judge,
+and criteria are counted by kind.
 
-A criterion is *hard* when the data set means a program to decide it, *soft* when a judge. A hard one that has no rule
-here is left to the judge too (`without_checker`), counted by its id and reported: it is never passed over in silence.
+A criterion is *hard* if the data set means a program to decide it, *soft* if a judge. A hard criterion that has no rule
+here is left to the judge too (`without_checker`); it is counted by its id and reported, never dropped silently.
 """
 
 from __future__ import annotations
@@ -31,54 +31,57 @@ AS_JUDGED = "as `judged` asks"
 
 
 class RubricColumns(RecordColumns):
-    """Which column holds what; dots reach into nested ones."""
+    """Names of the columns; dots reach into nested columns."""
 
     id: str | None = "id"
     prompt: str = "prompt"
-    """The prompt: text, or messages."""
+    """Column with the prompt: text, or messages."""
 
 
 class RubricSet(JsonHub):
-    """Prompts with rubrics."""
+    """Reader of prompts with rubrics."""
 
     columns: RubricColumns = RubricColumns()
-    """Which column holds what, where the hub's names do not fit."""
+    """Names of the columns, if they differ from the names on the hub."""
     without_checker: Literal["judge", "drop"] = "judge"
-    """A hard criterion that no rule here checks: leave it to the judge, or leave it out; counted by its id either way.
+    """Treatment of a hard criterion that no rule here checks: leave it to the judge, or leave it out. It is counted by
+    its id in either case.
     """
     soft: Literal["judge", "drop"] = "judge"
-    """A soft criterion: leave it to the judge, or leave it out and count it. A row without any criterion is left out.
+    """Treatment of a soft criterion: leave it to the judge, or leave it out and count it. A row without any criterion
+    is left out.
     """
     judged: list[str] = []
-    """Ids of rules that are left to the judge although there is a checker, e.g. what the authors' release judges;
-    `code:checker` is all code that comes with the data."""
+    """Ids of rules that are left to the judge although there is a checker, e.g. rules that the authors' release judges.
+    `code:checker` stands for all code that comes with the data.
+    """
     texts: dict[str, str] = {}
-    """Sentences for rules that the data names by an id only, with {parameters}; they replace our own."""
+    """Sentences for rules that the data names by an id only, with {parameters}; they replace our own sentences."""
 
     _tally: Tally | None = PrivateAttr(default=None)
 
     def prompt_of(self, row: Row) -> Prompt:
-        """Raise `BadRow`."""
+        """Return the prompt of a row. Raises `BadRow`."""
         return as_prompt(self.value(row, "prompt"), self.columns.prompt)
 
     @abstractmethod
     def demands(self, row: Row, prompt: Prompt) -> list[Demand]:
-        """Return the criteria of a row, in order. Raises `BadRow` when it does not fit."""
+        """Return the criteria of a row, in order. Raises `BadRow` if it does not fit."""
 
     def meta_of(self, row: Row) -> dict[str, Any]:
-        """Return what else to keep beside the sample."""
+        """Return further entries of the sample's `meta`."""
         return {}
 
     def id_of(self, row: Row, name: str) -> str:
-        """Return the sample's id. name: what identifies the row."""
+        """Return the sample's id. name: identifier of the row."""
         return name
 
     def with_criteria(self, prompt: Prompt, demands: Sequence[Demand], tally: Tally) -> Prompt:
-        """Return the prompt as a model gets it."""
+        """Return the prompt as a model receives it."""
         return prompt
 
     def criteria_counts(self, peek: Peek | None = None) -> dict[str, Any]:
-        """Of what was read last; `{"unknown": why}` when it cannot be read."""
+        """Return the criteria counts of the last read; `{"unknown": reason}` if the data cannot be read."""
         if peek is not None and (self.files or Path(self.path).is_dir()):
             try:
                 deque(self.read(), maxlen=0)
@@ -102,7 +105,7 @@ class RubricSet(JsonHub):
     # ------------------------------------------------------------------------------------------------------------------
 
     def by_id(self, instruction_id: Any, kwargs: Any, text: str | None = None) -> Demand:
-        """Return a rule that the data names by its id. Raises `BadRow` when there is no sentence for it either."""
+        """Return a rule that the data names by its id. Raises `BadRow` if there is no sentence for it either."""
         if not isinstance(instruction_id, str) or not (kwargs is None or isinstance(kwargs, Mapping)):
             raise BadRow(f"{short(instruction_id)} with {short(kwargs)}: wants a rule's id and its parameters")
         check, why = checked_by(instruction_id, kwargs, text)
@@ -118,7 +121,7 @@ class RubricSet(JsonHub):
         return Demand(words, check, instruction_id, why="" if why == NO_SUCH_RULE else why)
 
     def _sample(self, tally: Tally, row: Row, number: int) -> Sample:
-        """Return the sample of a row. Raises `BadRow`, and `LeftOut` when no criterion is kept."""
+        """Return the sample of a row. Raises `BadRow`, and `LeftOut` if no criterion is kept."""
         prompt = self.prompt_of(row)
         demands = self.demands(row, prompt)
         if not demands:
@@ -145,5 +148,5 @@ class RubricSet(JsonHub):
 
 
 def _judged(demand: Demand) -> Demand:
-    """Code that is left to the judge although it could run."""
+    """Return the demand without its code, for the judge, although the code could run."""
     return replace(demand, check=None, kind=CODE_CHECKER, hard=True, why=AS_JUDGED)

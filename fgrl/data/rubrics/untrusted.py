@@ -1,4 +1,4 @@
-"""What a data set may specify of a rule: its name and parameters, never where code runs."""
+"""Limits of a rule in a data set: it may have a name and parameters, but must not specify where code runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ SANDBOX = "sandbox"
 
 
 def is_for_data(name: str) -> bool:
-    """Is there a rule of this name that plain parameters describe? False when there is no rule of this name.
+    """Return True if there is a rule of this name that plain parameters describe, False if there is no rule of this
+    name.
 
     Raises `BadRow` for rules with a parameter that is a component or a sandbox: `code:checker`, which would run code
     from the parameters, and rules that are made of rules.
@@ -39,8 +40,8 @@ def _is_plain(rule: type[Component]) -> bool:
 
 
 def refuse_sandbox(sample: Sample, where: str) -> Sample:
-    """Return the sample as it is. Raises `DataError` when a check of its rubric specifies where code runs: only a
-    recipe may.
+    """Return the sample unchanged. Raises `DataError` if a check of its rubric specifies where code runs: only a recipe
+    may.
     """
     for criterion in sample.rubric:
         if criterion.check is not None and names_a_sandbox(criterion.check):
@@ -52,7 +53,7 @@ def refuse_sandbox(sample: Sample, where: str) -> Sample:
 
 
 def names_a_sandbox(value: Any) -> bool:
-    """Return True if it sets `sandbox` anywhere but inside `arguments`, which are only passed to the code."""
+    """Return True if the value sets `sandbox` anywhere but inside `arguments`, which are only passed to the code."""
     if isinstance(value, Mapping):
         return SANDBOX in value or any(names_a_sandbox(inner) for key, inner in value.items() if key != "arguments")
     return isinstance(value, list) and any(map(names_a_sandbox, value))

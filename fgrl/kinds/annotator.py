@@ -13,22 +13,22 @@ from fgrl.types import Sample
 
 @kind("annotator")
 class Annotator(Asker, ABC):
-    """Adds to samples what rewards, pairs and metrics are made of: scores, verdicts, critiques, spans."""
+    """Annotator of samples. It adds what rewards, pairs and metrics need: scores, verdicts, critiques, spans."""
 
     keeps_responses: ClassVar[bool] = False
-    """True if samples keep their responses and get no others: a recipe that makes pairs of one response each is then
-    refused before it runs."""
+    """True if samples keep their responses and get no others. A recipe that makes pairs from samples with one response
+    each is then refused before it runs.
+    """
 
     @abstractmethod
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return annotated copies, in order. May add or drop samples, never changes one in place.
-
-        A judgement that failed is left missing (a score of None) and counted in `counts`.
+        """Return annotated copies, in order. May add or drop samples, but never changes one in place. A judgement that
+        failed is left missing (a score of None) and counted in `counts`.
         """
 
     def by_samples(self) -> bool:
-        """Return True if each sample is annotated by itself and `counts` are numbers that add up: `annotate` then gets
-        some samples at a time, so that not all of them are in memory.
+        """Return True if each sample is annotated independently and `counts` are numbers that add up. `annotate` then
+        gets some samples at a time, so that not all of them are in memory.
         """
         return False
 

@@ -1,4 +1,4 @@
-"""What may ask a language model."""
+"""Components that may ask a language model."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fgrl.types import Request
 
 
 class Asker(Component):
-    """What may ask a language model: annotators, judges, metrics and rewards.
-
-    Its questions are stated here and nowhere else; plans count them (`fgrl.feedback.llm.estimating`), whatever the
-    component is.
+    """Component that may ask a language model: an annotator, judge, metric or reward. It defines its questions here and
+    nowhere else, so plans can count them for any component (`fgrl.feedback.llm.estimating`).
     """
 
     _counted: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def asked_client(self) -> Client | None:
-        """Return the client that gets the requests, which the component or a part of it holds; None: there is none."""
+        """Return the client that receives the requests, held by the component or a part of it; None if there is
+        none.
+        """
         return next((part for _path, part in walk(self) if isinstance(part, Client)), None)
 
     def asks(self, given: Any) -> list[Request]:
@@ -31,5 +31,7 @@ class Asker(Component):
         return []
 
     def counts(self) -> dict[str, Any]:
-        """Return what the stage's summary and log report afterwards: failures by kind, ties, unmatched quotes."""
+        """Return the counts for the stage's summary and log, after the main method has run: failures by kind, ties,
+        unmatched quotes.
+        """
         return self._counted

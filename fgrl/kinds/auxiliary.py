@@ -1,4 +1,4 @@
-"""Models that are trained beside the policy: a reward or an online algorithm declares them, the trainer does the
+"""Models that are trained beside the policy. A reward or an online algorithm declares them, and the trainer does the
 rest.
 """
 
@@ -26,10 +26,10 @@ class AuxiliarySettings(Settings):
     """A model that is trained beside the policy."""
 
     start: ModelSpec | None = None
-    """What it starts from; null: what the policy starts from."""
+    """Model that it starts from; null: the model that the policy starts from."""
     lr: float | None = Field(None, gt=0, le=1)
-    """Peak learning rate; null: the policy's. The schedule, the weight decay and the limit of the gradient's norm are
-    those of `train`.
+    """Peak learning rate; null uses the policy's. The schedule, the weight decay and the limit of the gradient's norm
+    are those of `train`.
     """
 
 
@@ -37,21 +37,23 @@ class AuxiliarySettings(Settings):
 class Auxiliary:
     """A model that is trained in the policy's optimizer steps, on the same micro-batches of each iteration's responses.
 
-    It first reads the responses of an iteration with the weights that it has then, and the rollout (and each batch)
-    gets the columns `NAME_logp` (nats [B,T], at the temperature of sampling) or, with a scalar head, `NAME_values`;
-    with `reference` also those of a frozen copy of its start, `NAME_ref_logp` or `NAME_ref_values`.
+    At the beginning of an iteration it reads the responses with its current weights. The rollout (and each batch) then
+    gets the columns `NAME_logp` (nats [B,T], at the temperature of sampling) or, with a scalar head, `NAME_values`.
+    With `reference` it also gets the columns of a frozen copy of the model's start, `NAME_ref_logp` or
+    `NAME_ref_values`.
     """
 
     settings: AuxiliarySettings
     loss: Callable[[Any, Batch], tuple[Tensor, Numbers]]
-    """Returns the share of a micro-batch in its loss of the optimizer step, and metrics: see `OnlineAlgorithm.loss`.
-    model: the auxiliary model alone."""
+    """Function that returns the share of a micro-batch in the model's loss of the optimizer step, and metrics: see
+    `OnlineAlgorithm.loss`. model: the auxiliary model alone.
+    """
     head: Literal["lm", "scalar"] = "lm"
     reference: bool = False
-    """True if columns of a frozen copy of its start are needed, too (with an adapter: of the model without it)."""
+    """True if the columns of a frozen copy of its start are needed, too (with an adapter: of the model without it)."""
 
     def start(self, policy: ModelSpec) -> ModelSpec:
-        """Return what it starts from, beside a policy that starts from `policy`."""
+        """Return the model that it starts from, if the policy starts from `policy`."""
         return self.settings.start or policy
 
 
@@ -71,7 +73,7 @@ class Declared(NamedTuple):
 
 
 def auxiliaries(components: Iterable[Component]) -> dict[str, Declared]:
-    """Return the auxiliary models of components and of all that they hold, by name.
+    """Return the auxiliary models of components and of all parts that they hold, by name.
 
     Raises ValueError for a name that is no identifier, or that two models have.
     """

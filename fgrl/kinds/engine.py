@@ -1,4 +1,4 @@
-"""Engines: they draw responses from a model."""
+"""Engines, which draw responses from a model."""
 
 from __future__ import annotations
 
@@ -16,37 +16,41 @@ from fgrl.types import DrawnResponse, Prompt, Sample
 
 @dataclass(frozen=True)
 class Early:
-    """Where a response is complete although it has no end-of-sequence token: behind the first token with which one of
-    these holds.
+    """Conditions under which a response is complete without an end-of-sequence token: it ends behind the first token
+    for which one of them is true.
     """
 
     strings: tuple[str, ...] = ()
-    """The text of the response contains one of them."""
+    """Texts: the response contains one of them."""
     ids: frozenset[int] = frozenset()
-    """The token is one of them."""
+    """Token ids: the token is one of them."""
     json_object: bool = False
-    """The text has a complete, valid JSON object."""
+    """True: the text has a complete, valid JSON object."""
 
 
 @dataclass(frozen=True)
 class DrawRequest:
-    """A response that is to be drawn."""
+    """Request for a response."""
 
     prompt: Prompt
     sampling: Sampling
     seed: int
     row: int
-    """(`seed`, `row`) names the random stream of the response."""
+    """Number of the response: (`seed`, `row`) identifies its random stream."""
     early: Early | None = None
-    """Besides `Sampling.stop`."""
+    """Further conditions, in addition to `Sampling.stop`."""
     sample: Sample | None = None
-    """What a conversation with an environment begins with, which makes its own prompt; None: there is no environment."""
+    """Sample that a conversation with an environment begins with (the environment makes its own prompt); None if there
+    is no environment.
+    """
     group: int = 0
-    """Number of the prompt among all that are drawn together: conversations of a group have one seed."""
+    """Number of the prompt among all prompts that are drawn together: conversations of a group have one seed."""
 
     @property
     def complete_at(self) -> Early | None:
-        """Return where the response is complete without an end-of-sequence token; None: nowhere."""
+        """Return the conditions under which the response is complete without an end-of-sequence token; None if there
+        are none.
+        """
         stop, early = tuple(self.sampling.stop), self.early
         if not stop or early is None:
             return Early(stop) if stop else early
@@ -54,10 +58,10 @@ class DrawRequest:
 
 
 class Drawing:
-    """Requests that one drawer draws as they come. Iterated, it yields (number of the request, response) as responses
-    finish, until nothing that was submitted is left; `submit` may be called in between.
+    """Requests that one drawer draws as they arrive. Its iterator yields (number of the request, response) as responses
+    finish, until no submitted request is left; `submit` may be called in between.
 
-    The weights are the drawer's until then: nothing else computes with its model.
+    Until then the drawer owns the weights: nothing else computes with its model.
     """
 
     def __init__(self, drawer: Drawer) -> None:
@@ -67,7 +71,7 @@ class Drawing:
         """Requests that no batch has taken yet, by number."""
 
     def submit(self, requests: Sequence[DrawRequest]) -> range:
-        """Draw these too. Return their numbers, which count from 0 in the order of submission."""
+        """Add these requests. Return their numbers, which count from 0 in the order of submission."""
         numbers = range(self.submitted, self.submitted + len(requests))
         self.submitted = numbers.stop
         self.waiting.update(zip(numbers, requests, strict=True))
@@ -79,7 +83,7 @@ class Drawing:
             yield from zip(batch, self.drawer.draw(list(batch.values())), strict=True)
 
     def rest(self) -> dict[int, DrawnResponse]:
-        """Return what is left, all at once."""
+        """Return the remaining responses, all at once."""
         return dict(self)
 
     def all_of(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
@@ -90,11 +94,11 @@ class Drawing:
 
 
 class Drawer(ABC):
-    """A model that an engine has opened. A context manager, which closes it."""
+    """A model that an engine has opened. It is a context manager, which closes the model."""
 
     version = 0
     converses = False
-    """True if its responses are conversations with an environment: it takes requests with a `sample`."""
+    """True if its responses are conversations with an environment, from requests with a `sample`."""
 
     @abstractmethod
     def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
@@ -106,13 +110,15 @@ class Drawer(ABC):
         """
 
     def drawing(self) -> Drawing:
-        """Return a drawing that takes requests as they come. Override it where responses can be given one by one; the
-        default draws all that wait together.
+        """Return a drawing that takes requests as they arrive. Override it if responses can be yielded one by one; the
+        default draws all waiting requests together.
         """
         return Drawing(self)
 
     def stream(self, request: DrawRequest) -> Iterator[int]:
-        """Token ids of one response, as soon as they are there. Who stops reading ends the response."""
+        """Yield the token ids of one response, as soon as they are drawn. A caller that stops reading ends the
+        response.
+        """
         yield from self.draw([request])[0].token_ids
 
     def take(self, weights: Any, version: int) -> None:
@@ -120,13 +126,13 @@ class Drawer(ABC):
         self.version = version
 
     def rest(self) -> None:  # noqa: B027
-        """Free the memory that only drawing needs, until `wake`."""
+        """Free the memory that only drawing needs, until `wake` is called."""
 
     def wake(self) -> None:  # noqa: B027
         """Be ready to draw again after `rest`."""
 
     def close(self) -> None:  # noqa: B027
-        """End what `open` started."""
+        """Close what `open` has opened."""
 
     def __enter__(self) -> Drawer:
         return self
@@ -137,93 +143,95 @@ class Drawer(ABC):
 
 @dataclass(frozen=True)
 class Correction:
-    """How a training corrects for tokens that were drawn from another distribution than the policy's: with other
+    """Correction of a training for tokens that were drawn from another distribution than the policy's: with other
     weights, or with the same weights in other arithmetic.
 
-    The importance weight of a token is w = exp(old_logp - drawn_logp), the policy's probability over that of the engine.
+    The importance weight of a token is w = exp(old_logp - drawn_logp), the ratio of the policy's probability to the
+    engine's.
     """
 
     kind: Literal["none", "truncate", "mask"]
-    """truncate: the token's advantage is multiplied by min(w, `bound`). mask: by w where 1 / `bound` <= w <= `bound`, by 0
-    elsewhere. none: by 1.
+    """Factor of the token's advantage. truncate: min(w, `bound`). mask: w if 1 / `bound` <= w <= `bound`, else 0. none:
+    1.
     """
     bound: float
-    """Bound of w, above 1. Also the one of the reported share of tokens outside of it."""
+    """Bound of w, above 1. Metrics report the share of tokens outside of it."""
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Where an engine computes that does not compute in the process that draws, for `fgrl plan`."""
+    """Place where an engine computes, if it is not the process that draws; for `fgrl plan`."""
 
     copies: int
-    """Servers; each has the whole model."""
+    """Number of servers; each has the whole model."""
     devices_each: int
-    """Devices that share the model of a server."""
+    """Number of devices that share the model of a server."""
     devices: tuple[int, ...] | None
-    """Which devices of the machine; None: the engine chooses."""
+    """Devices of the machine that the engine uses; None: the engine chooses."""
     dtype: str | None
-    """Type of the weights; None: that of the model."""
+    """Type of the weights; None: the type of the model."""
     transfer: str
-    """How trained weights go there."""
+    """Name of the transfer that brings trained weights there."""
     sends: Literal["adapter", "weights"]
-    """What of them."""
+    """Part of the weights that is sent."""
     memory: float | None
-    """Share of each device that a server takes for weights and cache; None: what they need."""
+    """Share of each device's memory that a server takes for weights and cache; None: as much as they need."""
 
 
 @kind("engine")
 class Engine(Component, ABC):
-    """Draws responses from models. `setup(run)` comes before `open`."""
+    """Engine that draws responses from models. `setup(run)` is called before `open`."""
 
     _beside: int = 0
-    """How many GPUs, from 0, the stage trains on."""
+    """Number of GPUs, counted from device 0, that the stage trains on."""
 
     @abstractmethod
     def open(self, model: Any) -> Drawer:
-        """Return a drawer of a `fgrl.models.LanguageModel`. Each has a separate state, so an engine may have several
-        models open.
+        """Return a drawer of a `fgrl.models.LanguageModel`. Each drawer has a separate state, so several models can be
+        open.
         """
 
     def correction(self) -> Correction | None:
-        """Return how a training corrects for what this engine draws; None: it draws from the very model that is trained,
-        and there is nothing to correct. Its drawers return `DrawnResponse.token_logp` where this is not None.
+        """Return the training's correction for the responses of this engine; None if it draws from the very model that
+        is trained, so there is nothing to correct. If it is not None, the drawers of the engine return
+        `DrawnResponse.token_logp`.
         """
         return None
 
     def draws_ahead(self) -> Literal[0, 1]:
-        """Return how many rollouts are drawn ahead, while the one before is trained on. With 1, `draw` is called in another
-        thread than `take`, never at the same time.
+        """Return the number of rollouts that are drawn ahead while the previous one is trained on. With 1, `draw` is
+        called in another thread than `take`, never at the same time.
         """
         return 0
 
     def refuses(self, sampling: Sampling) -> str | None:
-        """Return why this engine cannot draw in this way; None: it can."""
+        """Return the reason why this engine cannot draw with these settings; None if it can."""
         return None
 
     def elsewhere(self) -> Elsewhere | None:
-        """Return where this engine computes; None: in the process that draws, on its device."""
+        """Return the place where this engine computes; None if it is the process that draws, on its device."""
         return None
 
     def at_once(self, batch_size: int) -> int:
-        """Return how many responses to ask for in one `draw`, where a caller keeps what is finished in between.
-        batch_size: how many are drawn at the same time in this process.
+        """Return the number of responses to request in one `draw`, if the caller saves finished responses in between.
+        batch_size: number of responses that this process draws at the same time.
         """
         return batch_size
 
     def copies_weights(self) -> bool | Literal["rounded"]:
-        """Return True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts; "rounded" if
-        that is so only where the training multiplies in another type than that of the weights.
+        """Return True if a second copy of the model's weights is kept while sampling, which `fgrl plan` counts. Return
+        "rounded" if this is so only if the training multiplies in another type than that of the weights.
         """
         return False
 
 
 class CorrectedEngine(Engine):
-    """An engine that does not compute as the training does, which corrects for the difference."""
+    """Engine that computes with other arithmetic than the training; the training corrects for the difference."""
 
     correct: Literal["none", "truncate", "mask"] = "truncate"
-    """How a training corrects for the difference between the engine's probabilities and its own. `truncate`: the advantage of a
-    token is multiplied by the ratio of the two, at most `bound`. `mask`: by the ratio where it is between 1 / `bound` and `bound`,
-    by 0 elsewhere. `none`: not at all.
+    """Correction for the difference between the engine's probabilities and those of the training. `truncate`: the
+    advantage of a token is multiplied by the ratio of the two, at most `bound`. `mask`: it is multiplied by the ratio
+    if that is between 1 / `bound` and `bound`, else by 0. `none`: no correction.
     """
     bound: float = Field(2.0, gt=1, le=1000)
     """Bound of that ratio."""
@@ -233,5 +241,5 @@ class CorrectedEngine(Engine):
 
 
 def default_engine() -> Engine:
-    """Return transformers, in this process."""
+    """Return the engine of transformers, in this process."""
     return build(Engine, "hf")

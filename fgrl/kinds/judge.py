@@ -1,4 +1,4 @@
-"""Judges: they decide criteria that no program can check."""
+"""Judges, which decide criteria that no program can check."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from fgrl.types import Criterion, Sample
 
 @kind("judge")
 class Judge(Asker, ABC):
-    """Decides the criteria that no program can check."""
+    """Judge of the criteria that no program can check."""
 
     @abstractmethod
     def decide(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[bool | None]:
-        """Return for each case if the response keeps the criterion; None if the judgement failed, never a guess."""
+        """Return for each case whether the response satisfies the criterion; None if the judgement failed, never a
+        guess.
+        """

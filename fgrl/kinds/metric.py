@@ -1,4 +1,4 @@
-"""Metrics: they measure answers of several models to the same prompts."""
+"""Metrics, which measure answers of several models to the same prompts."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from fgrl.types.meanings import Meaning, Purpose, meaning_in
 
 @kind("metric")
 class Metric(Asker, ABC):
-    """Measures answers of several models to the same prompts."""
+    """Metric of the answers of several models to the same prompts."""
 
     purpose: ClassVar[Purpose] = "goal"
-    """`goal`: what the training is for. `reward`: numbers of a reward, which the training may exploit. `symptom`:
-    numbers that show side effects, such as lengths. The report's first screen reads it."""
+    """Purpose of the numbers. `goal`: the aim of the training. `reward`: numbers of a reward, which the training may
+    exploit. `symptom`: numbers that show side effects, such as lengths. The report's first screen reads it.
+    """
     meanings: ClassVar[Mapping[str, Meaning]] = {}
-    """Meanings by number, or by a pattern (`*`). The report draws conclusions only from numbers that are named here."""
+    """Meanings by number, or by a pattern (`*`). The report draws conclusions only from numbers that have a meaning
+    here.
+    """
 
     def meaning(self, number: str) -> Meaning | None:
-        """Return the meaning of a number; None: not declared."""
+        """Return the meaning of a number; None if it is not declared."""
         return meaning_in(self.meanings, number)
 
     def verdict(self, answer: Any) -> tuple[bool | None, list[Span]] | None:
         """Return whether one answer (`fgrl.measuring.answer.Answer`) passes, None if undecided, and the spans that
         break it.
 
-        None: the metric does not decide about single answers, or not cheaply enough to do it twice.
+        Return None if the metric does not decide about single answers, or not cheaply enough to do it twice.
         """
         return None
 
@@ -47,17 +50,19 @@ class Metric(Asker, ABC):
         return []
 
     def needs(self) -> frozenset[str]:
-        """Return what it reads of an answer beyond its text, of `ANSWER_NEEDS`."""
+        """Return the parts of an answer that the metric reads besides its text, from `ANSWER_NEEDS`."""
         return frozenset()
 
     def check_rewards(self, names: Collection[str]) -> None:
-        """Raise ValueError when the metric reads a reward that is not among those of the evaluation."""
+        """Raise ValueError if the metric reads a reward that is not among those of the evaluation."""
 
     def check_models(self, names: Collection[str], baseline: str) -> None:
-        """Raise ValueError when the metric compares with a model that is not among those of the evaluation."""
+        """Raise ValueError if the metric compares with a model that is not among those of the evaluation."""
 
     def check_answers(self, per_prompt: int) -> None:
-        """Raise ValueError when the metric needs more than so many answers to each prompt."""
+        """Raise ValueError if the metric needs more answers to each prompt. per_prompt: number of answers to each
+        prompt.
+        """
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
-        """Raise `DataError` when answers to these prompts cannot be measured. Called after `setup`, before drawing."""
+        """Raise `DataError` if answers to these prompts cannot be measured. Called after `setup`, before drawing."""

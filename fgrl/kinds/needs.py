@@ -1,4 +1,4 @@
-"""What stages compute for components: fields of rollouts, and parts of answers."""
+"""Values that stages compute for components: fields of rollouts, and parts of answers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ REFERENCE_OUTPUTS = frozenset({"ref_logp", "ref_entropy", "ref_kl"})
 
 
 GIVEN_NEEDS = ROLLOUT_NEEDS - {"policy", "entropy"}
-"""Fields for responses that were not drawn in the same stage: which model drew them, and at which temperature, is not
-known there. "ref_entropy" is the reference's, at temperature 1."""
+"""Fields that can be computed for responses that were not drawn in the same stage, where the model that drew them and
+its temperature are unknown. "ref_entropy" is the reference's, at temperature 1.
+"""
 
 
 GRADED_NEEDS = frozenset({"offsets", "text"})
-"""Fields for the responses that a stage `grade` reads."""
+"""Fields that can be computed for the responses that a stage `grade` reads."""
 
 
 ANSWER_NEEDS = frozenset({"logp", "ref_logp", "kl", "offsets"})
@@ -35,11 +36,12 @@ class Needing(Component):
     """A component for which a stage fills fields of a rollout."""
 
     reads_reference: ClassVar[bool] = False
-    """Declares that `setup` may add outputs of the reference to `needs`: an `rl` stage then loads the reference, and
-    its plan counts it."""
+    """True if `setup` may add outputs of the reference to `needs`: an `rl` stage then loads the reference, and its plan
+    counts it.
+    """
 
     def needs(self) -> frozenset[str]:
-        """Return the fields of `Rollout` to fill, of `ROLLOUT_NEEDS`. Read when a recipe is checked, and again after
+        """Return the fields of `Rollout` to fill, from `ROLLOUT_NEEDS`. Read when a recipe is checked, and again after
         `setup`.
         """
         return frozenset()
@@ -56,8 +58,8 @@ class Divisible(Protocol):
     """A reward or a relevance with frozen models of which each process of a training may hold a part."""
 
     def divisible_models(self) -> Sequence[Any]:
-        """Return these models. The component reads them in `fgrl.rollouts.in_micro_batches` alone, as `readers`, and equally
-        often in all processes. Known after `setup`.
+        """Return these models. The component reads them only in `fgrl.rollouts.in_micro_batches`, as `readers`, and
+        equally often in all processes. They are known after `setup`.
         """
 
 

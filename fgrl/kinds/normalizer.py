@@ -1,4 +1,4 @@
-"""Normalizers: they centre and scale segment rewards."""
+"""Normalizers, which centre and scale segment rewards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @kind("normalizer")
 class Normalizer(Component, ABC):
-    """Centres and scales segment rewards."""
+    """Normalizer that centres and scales segment rewards."""
 
     needs_fit: ClassVar[bool] = True
 
@@ -23,13 +23,13 @@ class Normalizer(Component, ABC):
     """The statistics to apply: `${out:stage}` of a `calibrate` stage."""
 
     def ready(self) -> bool:
-        """Return True if `apply` can be called: no fit is needed, or the recipe names one."""
+        """Return True if `apply` can be called: no fit is needed, or the recipe names the statistics."""
         return not self.needs_fit or self.fitted is not None
 
     @abstractmethod
     def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
-        """Return statistics of calibration rewards: `rewards`, `locations`, `valid` [B,S]. JSON-ready."""
+        """Return statistics of calibration rewards, ready for JSON. `rewards`, `locations` and `valid` are [B,S]."""
 
     @abstractmethod
     def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
-        """Return normalized rewards, shaped as `rewards`; 0 where not valid. `stats` is what `fit` returned."""
+        """Return normalized rewards with the shape of `rewards`; 0 if not valid. `stats` is a result of `fit`."""

@@ -23,12 +23,12 @@ class Encoded:
     prompt: list[int]
     response: list[int]
     columns: dict[str, Tensor]
-    """One value, or one value per response token; declared in the algorithm's `columns`."""
+    """One value, or one value per response token, by column; each is declared in the algorithm's `columns`."""
 
 
 @kind("offline_algorithm")
 class OfflineAlgorithm(Component, ABC):
-    """A loss on a fixed data set."""
+    """Offline algorithm: a loss on a fixed data set."""
 
     data: ClassVar[str]
     """"pairs" (rows 2i chosen, 2i+1 rejected) or "samples"."""
@@ -38,31 +38,29 @@ class OfflineAlgorithm(Component, ABC):
     `{"segment": per_token(fill=-1)}` (see `fgrl.types.columns`)."""
 
     def reads(self) -> frozenset[str]:
-        """Return the `columns` that come with the data: a number, or a list of one number per token, under this name
-        in the `meta` of each sample or pair. For a pair, {chosen: ..., rejected: ...} has a value for each response.
+        """Return the `columns` that come with the data. Each is a number, or a list of one number per token, under this
+        name in the `meta` of each sample or pair. For a pair, {chosen: ..., rejected: ...} has a value for each
+        response.
         """
         return frozenset()
 
     def encode(self, sample: Sample, model: Any, max_tokens: int) -> Encoded | None:
         """Return the ids and columns of a sample that is not read as a chat, at most `max_tokens` together.
 
-        None: the prompt goes through the chat template, and the response (or the reference) is closed with an
-        end-of-sequence token.
+        Return None to read it as a chat: the prompt goes through the chat template, and the response (or the reference)
+        is closed with an end-of-sequence token.
         """
         return None
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """Make one-time passes before training; add columns: `row["columns"][name] = tensor` (see
-        `fgrl.rollouts.rows`).
-
-        Each column has to be declared in `columns`.
+        """Make one-time passes before training, and add columns: `row["columns"][name] = tensor` (see
+        `fgrl.rollouts.rows`). Each column must be declared in `columns`.
         """
 
     def begin(self, model: Any, units: Sequence[Batch], run: Run, rank: int = 0, world: int = 1) -> None:
-        """Make one-time passes right before the first step of this process, when the model is on its device, in its
-        type and inside its precision: called by each of `world` processes.
-
-        units: all units of the training, each as a separate batch.
+        """Make one-time passes right before the first step of this process. The model is then on its device, in its
+        type and inside its precision. Each of `world` processes calls it. units: all units of the training, each as a
+        separate batch.
         """
 
     def unit_by_unit(self) -> bool:
@@ -72,7 +70,9 @@ class OfflineAlgorithm(Component, ABC):
         return False
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
-        """Return the models that it loads besides the trained one (`model`), by role; `fgrl plan` counts them."""
+        """Return the models that the algorithm loads besides the trained one (`model`), by role; `fgrl plan` counts
+        them.
+        """
         return {}
 
     @abstractmethod
@@ -83,13 +83,13 @@ class OfflineAlgorithm(Component, ABC):
         """
 
     def describe(self) -> dict[str, Any]:
-        """Return what a user of the trained checkpoint must know (stored in `fgrl.json`)."""
+        """Return the facts that a user of the trained checkpoint must know (stored in `fgrl.json`)."""
         return {}
 
 
 @runtime_checkable
 class CreditsTokens(Protocol):
-    """An offline algorithm that says what each token contributes: `fgrl inspect` and the report draw it."""
+    """An offline algorithm that tells what each token contributes; `fgrl inspect` and the report draw it."""
 
     def token_credit(self, model: Any, batch: Batch) -> Mapping[str, Tensor]:
         """Return numbers [B,T] of the response tokens by name, such as implicit rewards. The columns of the data are

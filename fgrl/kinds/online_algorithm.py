@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @kind("online_algorithm")
 class OnlineAlgorithm(Component, ABC):
-    """A policy-gradient method on the policy's own samples."""
+    """Online algorithm: a policy-gradient method on the policy's own samples."""
 
     critic: ClassVar[bool] = False
     """True if it can train a value function beside the policy. See `uses_critic`."""
@@ -26,21 +26,21 @@ class OnlineAlgorithm(Component, ABC):
     reads_token_rewards: ClassVar[bool] = True
     """True if it reads `Rewards.token`, False if it takes one reward per response."""
     columns_read: ClassVar[frozenset[str]] = frozenset()
-    """What `reads` may return, whatever the settings."""
+    """Columns that `reads` may return with any settings."""
 
     epochs: int = Field(1, ge=1, le=1_000)
-    """Passes over each rollout."""
+    """Number of passes over each rollout."""
 
     def uses_critic(self) -> bool:
         """Return True if a value function is trained beside the policy."""
         return self.critic
 
     def needs(self) -> frozenset[str]:
-        """Return the fields of `Rollout` to fill, of `ROLLOUT_NEEDS`."""
+        """Return the fields of `Rollout` to fill, from `ROLLOUT_NEEDS`."""
         return frozenset({"old_logp"})
 
     def can_skip_old_logp(self) -> bool:
-        """Return True if it can do without `old_logp` when an iteration is one optimizer step.
+        """Return True if the algorithm can do without `old_logp` if an iteration is one optimizer step.
 
         The policy is then the one that sampled, so `loss` can take its own log-probabilities, detached: the ratio is 1.
         `rollout.old_logp` is not computed: the column "old_logp" is missing (unless the reward needs it), and `loss`
@@ -49,8 +49,8 @@ class OnlineAlgorithm(Component, ABC):
         return False
 
     def reads(self) -> frozenset[str]:
-        """Return the optional fields and `columns` of `Rewards` that it requires: a reward that does not fill them is
-        refused.
+        """Return the optional fields and `columns` of `Rewards` that the algorithm requires: a reward that does not
+        fill them is refused.
         """
         return self.columns_read
 
@@ -58,9 +58,10 @@ class OnlineAlgorithm(Component, ABC):
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages: ...
 
     def short_of(self, rollout: Rollout, rewards: Rewards, advantages: Advantages, groups: int) -> int:
-        """Return how many groups are missing before it trains, of the `groups` that an iteration has; 0: none.
+        """Return the number of groups that are missing before it trains, of the `groups` that an iteration has; 0 if
+        none is missing.
 
-        Where `rollout.draws_at_most` allows it, the next prompts are answered, and `advantages` is called again with
+        If `rollout.draws_at_most` allows it, the next prompts are answered, and `advantages` is called again with
         everything that was drawn.
         """
         return 0
@@ -69,8 +70,8 @@ class OnlineAlgorithm(Component, ABC):
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what changes while training (an adaptive KL coefficient): numbers, text, tensors, in mappings or
-        lists.
+        """Return the state that changes while training (an adaptive KL coefficient): numbers, text, tensors, in
+        mappings or lists.
 
         Checkpoints are read without unpickling anything else.
         """

@@ -1,4 +1,4 @@
-"""Pair builders: preference pairs of the responses of a sample."""
+"""Pair builders, which make preference pairs of the responses of a sample."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fgrl.types import Pair, Sample
 
 @kind("pair_builder")
 class PairBuilder(Component, ABC):
-    """Makes preference pairs of a sample's responses."""
+    """Pair builder: it makes preference pairs of a sample's responses."""
 
     @abstractmethod
     def build(self, sample: Sample) -> list[Pair]:
-        """Pairs of one prompt, possibly none."""
+        """Return the pairs of one prompt, possibly none."""

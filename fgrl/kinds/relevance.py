@@ -1,4 +1,4 @@
-"""Relevances: which tokens a criterion's verdict depends on."""
+"""Relevances, which determine the tokens that a criterion's verdict depends on."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @kind("relevance")
 class Relevance(Needing, ABC):
-    """Determines which tokens of a response a criterion's verdict depends on."""
+    """Relevance: it determines the tokens of a response that a criterion's verdict depends on."""
 
     def tokenizer(self) -> Any:
-        """Return the tokenizer whose token ids it reads; None: it reads text. Known after `setup`."""
+        """Return the tokenizer whose token ids it reads; None if it reads text. It is known after `setup`."""
         return None
 
     @abstractmethod
@@ -30,7 +30,7 @@ class Relevance(Needing, ABC):
         """Return for each criterion the weights, 0 to 1, of the real tokens of its response: float [length], on the
         CPU.
 
-        None where it has no weights: that criterion then has no token reward in that response.
+        The entry is None if there are no weights: that criterion then has no token reward in that response.
         """
 
     _counts: dict[str, float] = PrivateAttr(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Rewards: they score rollouts."""
+"""Rewards, which score rollouts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @kind("reward")
 class Reward(Asker, Needing, ABC):
-    """Scores rollouts."""
+    """Reward that scores rollouts."""
 
     def tokenizer(self) -> Any:
-        """Return the tokenizer whose token ids it reads; None: it reads text. Known after `setup`."""
+        """Return the tokenizer whose token ids it reads; None if it reads text. It is known after `setup`."""
         return None
 
     def fills(self) -> frozenset[str]:
@@ -33,30 +33,32 @@ class Reward(Asker, Needing, ABC):
         return frozenset()
 
     def on_tokens(self) -> bool | None:
-        """Return True if rewards are on tokens or segments of a response, False if all is on the last token; None: not
-        declared.
+        """Return True if rewards are on tokens or segments of a response, False if all of the reward is on the last
+        token; None if it is not declared.
         """
         return None
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
-        """Raise `DataError` when responses to these prompts cannot be scored. Called after `setup`, before training."""
+        """Raise `DataError` if responses to these prompts cannot be scored. Called after `setup`, before training."""
 
     @abstractmethod
     def score(self, rollout: Rollout) -> Rewards:
         """Return the rewards of sampled responses. A failed judgement is NaN, never 0."""
 
     def scored(self, rollout: Rollout) -> Rewards:
-        """Return what `score` returns. Raises `UserCodeError` when its shapes do not fit the rollout."""
+        """Return the result of `score`. Raises `UserCodeError` if its shapes do not fit the rollout."""
         with own_code(self, "score"):
             value = self.score(rollout)
         return checked_rewards(self, value, rollout)
 
     def nothing_scored(self, where: str, example: str) -> FgrlError:
-        """Return the error that no response has a reward. where: "8 responses of iteration 0". example: one of them."""
+        """Return the error that no response has a reward. where: "8 responses of iteration 0". example: the reason for
+        one of them.
+        """
         return nothing_scored(self, where, example)
 
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
-        """Return raw rewards of the actions that a normalizer is fitted on: rewards, locations, valid, each [B,S]."""
+        """Return raw rewards of the actions for the fit of a normalizer: rewards, locations, valid, each [B,S]."""
         raise TypeError(f"{type(self).__name__} has no segment rewards to calibrate")
 
 
@@ -71,7 +73,7 @@ class FollowsSteps(Protocol):
     """A reward that depends on the progress of a training."""
 
     def at_step(self, step: int, total: int) -> None:
-        """Note the place in the training, before the responses of each iteration are scored: `step` of `total`
+        """Record the progress of the training, before the responses of each iteration are scored: `step` of `total`
         optimizer steps are taken.
         """
 
@@ -81,8 +83,8 @@ class FollowsProgress(Protocol):
     """A reward with a schedule."""
 
     def at_progress(self, share: float) -> None:
-        """Note the place in the training, before the responses of each iteration are scored: 0 in the first iteration,
-        1 in the last.
+        """Record the progress of the training, before the responses of each iteration are scored: 0 in the first
+        iteration, 1 in the last.
         """
 
 

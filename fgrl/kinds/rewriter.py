@@ -1,4 +1,4 @@
-"""Rewriters: they improve responses step by step."""
+"""Rewriters, which improve responses step by step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fgrl.types import Feeling, Marked, Sample, Span
 
 @dataclass(frozen=True)
 class ChainCase:
-    """A response that is to be improved in steps, each of which addresses one disliked passage."""
+    """A response to improve in steps, each of which addresses one disliked passage."""
 
     sample: Sample
     place: int
@@ -22,12 +22,13 @@ class ChainCase:
     original: Marked
     """The response with its highlights. The disliked ones are numbered from left to right."""
     spans: Mapping[tuple[Feeling, int], Span]
-    """What the annotator recorded about each passage, by `Highlight.key`."""
+    """Annotator's span of each passage, by `Highlight.key`."""
     explanations: Mapping[tuple[Feeling, int], str]
-    """Why each passage was marked, in sentences."""
+    """Reason for the mark of each passage, in sentences."""
     check: Callable[[Marked, Marked, int], object]
-    """`check(before, after, number)` raises ValueError, with a reason that a model can act on, unless `after` is
-    `before` with one edit that addresses dislike `number`."""
+    """Function `check(before, after, number)`. It raises ValueError, with a reason that a model can act on, unless
+    `after` is `before` with one edit that addresses dislike `number`.
+    """
 
     @property
     def steps(self) -> int:
@@ -42,29 +43,31 @@ class ChainAttempt:
     steps: Sequence[Marked] = ()
     """The response after each step, all of which passed the check."""
     problem: str | None = None
-    """What kept the attempt from being a chain, in a few words that are the same for all attempts of this sort."""
+    """Reason why the attempt is no chain, in a few words that are equal for all attempts of this kind."""
     detail: str = ""
     """The problem in full."""
     answer: str | None = None
-    """Text of an answer that is no chain; None: there is none."""
+    """Text of an answer that is no chain; None if there is none."""
     answered: bool = True
-    """False: nobody answered, so a further attempt is not made."""
+    """False if nobody answered, so no further attempt is made."""
 
 
 @kind("rewriter")
 class Rewriter(Asker, ABC):
-    """Improves responses step by step, as their highlights ask (the annotator `improvement_chain`)."""
+    """Rewriter that improves responses step by step, guided by their highlights (the annotator `improvement_chain`)."""
 
     varies: ClassVar[bool] = True
     """True if another attempt can give another result. False for rules, which are not tried again."""
 
     by: str | None = None
-    """The name that rewritten responses get as their author; null is the rewriter's own."""
+    """Author name of rewritten responses; null uses the rewriter's own name."""
 
     @abstractmethod
     def attempt(self, cases: Sequence[ChainCase], number: int) -> list[ChainAttempt]:
-        """Return one attempt at each case, in order. number: from 0; another one draws other answers."""
+        """Return one attempt at each case, in order. number: number of the attempt, from 0; each draws other
+        answers.
+        """
 
     def about(self) -> dict[str, Any]:
-        """Return what a chain records about how it was written."""
+        """Return the record of how a chain was written."""
         return {"rewriter": self.by or name_of(self)[1]}

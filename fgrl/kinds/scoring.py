@@ -1,4 +1,4 @@
-"""Checks over a reward and all that it holds."""
+"""Checks of a reward and of all parts that it holds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def check_scorer(
     """Raise `UnknownNeed` for a reward or a relevance, or one inside it, with a need that is not `known`. Called
     before and after `setup`.
 
-    known: less than `ROLLOUT_NEEDS` in a stage that does not draw the responses that it scores. trains: True in a
-    stage that trains auxiliary models.
+    known: the needs that the stage can fill, fewer than `ROLLOUT_NEEDS` if it does not draw the responses that it
+    scores. trains: True in a stage that trains auxiliary models.
     """
     for name, declared in ({} if trains else auxiliaries([scorer])).items():
         kind, called = name_of(declared.owner)

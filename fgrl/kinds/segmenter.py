@@ -1,4 +1,4 @@
-"""Segmenters: how responses are divided."""
+"""Segmenters, which divide responses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 torch = lazy.load("torch")
 
 FIELDS = {"entropy": "ref_entropy", "text": "offsets"}
-"""Fields of a rollout by what a segmenter needs."""
+"""Fields of a rollout that a segmenter reads, by its needs."""
 
 
 @kind("segmenter")
 class Segmenter(Component, ABC):
-    """Divides responses into segments, the actions that receive rewards."""
+    """Segmenter that divides responses into segments, the actions that receive rewards."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
     """Inputs of `starts` besides ids and masks: "entropy" of the reference, "text" with offsets."""
@@ -38,8 +38,8 @@ class Segmenter(Component, ABC):
 
     @abstractmethod
     def starts(self, view: Segmentable) -> Tensor:
-        """Return bool [B,T]: True where a token starts a segment. The first token of a turn does in any case, and what
-        an environment wrote is in none.
+        """Return bool [B,T]: True for a token that starts a segment. The first token of a turn always starts one, and
+        the text of an environment is in no segment.
         """
 
     def segment_ids(self, view: Segmentable) -> Tensor:
@@ -54,7 +54,7 @@ class Segmenter(Component, ABC):
         return ops.segment_ids(checked_starts(self, value, view), inside, view.turn)
 
     def rollout_needs(self) -> frozenset[str]:
-        """Fields of a rollout that `segment_ids_of` reads: a component that calls it adds them to its `needs`."""
+        """Fields of a rollout that `segment_ids_of` reads. A component that calls it adds them to its `needs`."""
         return frozenset(FIELDS[need] for need in self.needs)
 
     def segment_ids_of(self, rollout: Rollout) -> Tensor:

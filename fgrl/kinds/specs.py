@@ -1,4 +1,4 @@
-"""Typed settings that several components share: which model, its adapters, sampling. No torch here."""
+"""Typed settings that several components share: the model, its adapters, sampling. Does not import torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fgrl.types import Checkpoint, Ref
 
 
 def check_lengths(max_prompt_tokens: int, max_tokens: int) -> None:
-    """Raise ValueError when a long prompt would leave no token for its response."""
+    """Raise ValueError if a long prompt would leave no token for its response."""
     if max_prompt_tokens >= max_tokens:
         raise ValueError(
             f"max_prompt_tokens {max_prompt_tokens} is not below max_tokens {max_tokens}, the limit of prompt and response "
@@ -27,14 +27,14 @@ def check_lengths(max_prompt_tokens: int, max_tokens: int) -> None:
 
 # one of them is in the folder of every model: transformers' and fgrl's, peft's, sentence-transformers'
 POLICIES = "policies"
-"""In the product of a training: the models that it kept of steps."""
+"""Folder in the product of a training for the models of earlier steps that it kept."""
 MODEL_FILES = ("config.json", "adapter_config.json", "modules.json")
 DAY = "%d %b %Y"
 HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 
 
 def names_source(name: str) -> bool:
-    """Is there a folder of this name, or can it be a hub id?"""
+    """Return True if there is a folder of this name, or it can be a hub id."""
     return files.is_folder(files.expanded(name)) or (HUB_ID.fullmatch(name) is not None and not names_folder(name))
 
 
@@ -42,84 +42,88 @@ class LoraSpec(Settings):
     """Low-rank adapters (Hu et al. 2021) on a frozen base."""
 
     r: int = Field(16, ge=1, le=65_536)
-    """Rank."""
+    """Rank of the adapters."""
     alpha: float = Field(32, gt=0, le=1e6)
-    """Scale: the update is multiplied by alpha / r."""
+    """Scale of the update, which is multiplied by alpha / r."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout on the adapter's input while training."""
+    """Dropout rate on the adapter's input while training."""
     targets: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"] = "all-linear"
     """Names of the linear layers to adapt."""
     last_blocks: int | None = Field(None, ge=1, le=10_000)
-    """Adapt only this many of the last transformer blocks: the backward pass ends there. null adapts all."""
+    """Number of the last transformer blocks that are adapted: the backward pass ends there. null adapts all blocks."""
 
 
 class Templating(NamedTuple):
-    """How a tokenizer's chat template is used."""
+    """Settings of a tokenizer's chat template."""
 
     file: str | None = None
-    """File with a template in place of the tokenizer's own."""
+    """File with a template that replaces the tokenizer's own."""
     date_string: str | None = None
-    """The day that it takes for today."""
+    """Date that the template uses as today."""
     variables: tuple[tuple[str, Any], ...] = ()
-    """What else it is given, by name."""
+    """Further variables of the template, by name."""
     thinking: tuple[str, ...] = ()
-    """Between which marks a response thinks."""
+    """Marks between which a response thinks."""
 
 
 PLAIN = Templating()
-"""As the model was saved."""
+"""Settings of a template that is used as the model was saved."""
 
 
 class ModelSpec(Settings):
     """A backbone with its head. A bare string is `{base: string}`."""
 
     base: Annotated[str, FolderOrName()] | Ref[Checkpoint]
-    """Hub id, folder, the short name of a packaged model (`smollm2-135m-instruct`), or `${out:stage}`. In a recipe a
-    folder is relative to the recipe that names it; `owner/name` is a hub id where the recipe's folder has no such
+    """Hub id, folder, short name of a packaged model (`smollm2-135m-instruct`), or `${out:stage}`. In a recipe, a
+    folder is relative to the recipe that names it; `owner/name` is a hub id unless the recipe's folder contains such a
     folder.
     """
     revision: str | None = None
     """Commit, tag or branch on the hub."""
     step: int | None = Field(None, ge=0)
-    """Of `${out:stage}`: the model that the stage's `evaluate` kept after this many iterations or optimizer steps
-    (`keep: all`); null: the stage's product.
+    """Iteration or optimizer step of a kept model, for `${out:stage}`: the model that the stage's `evaluate` kept after
+    it (`keep: all`). null: the stage's product.
     """
     auxiliary: str | None = None
-    """Of `${out:stage}`: the model that the stage trained beside the policy under this name; null: the policy."""
+    """Name of a model that the stage of `${out:stage}` trained beside the policy. null: the policy."""
     head: Literal["lm", "scalar", "token"] | None = None
-    """Output of the model: next-token logits, one number per position, or one logit per token. null: what the slot
-    requires.
+    """Output of the model: next-token logits, one number per position, or one logit per token. null: the head that the
+    field requires.
     """
     lora: LoraSpec | None = None
     """Train adapters instead of all weights."""
     quantize: Literal["nf4", "none"] | None = None
-    """`nf4`: load the frozen base in 4 bits (needs `fgrl[nf4]` and a GPU). null: as fgrl saved it, else not."""
+    """Quantization. `nf4`: load the frozen base in 4 bits (needs `fgrl[nf4]` and a GPU). null: as fgrl saved it, else
+    no quantization.
+    """
     dtype: Annotated[Literal["auto", "float32", "bfloat16"] | None, ByDevice()] = None
-    """Type of the weights. `auto`: bfloat16 where the device multiplies it natively, else float32; the recipe's `dtype`
-    overrides it. A model all of whose weights are trained is float32 under `auto` (but with DeepSpeed). null: the type
-    that fgrl saved it with, else float32.
+    """Type of the weights. `auto`: bfloat16 if the device multiplies it natively, else float32; the recipe's `dtype`
+    overrides it. With `auto`, a model all of whose weights are trained is float32 (except with DeepSpeed). null: the
+    type that fgrl saved it with, else float32.
     """
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    """Attention implementation of transformers. Where flash-attn is not installed, `flash_attention_2` stands for `sdpa`: torch's
-    own, which computes the same up to rounding.
+    """Attention implementation of transformers. If flash-attn is not installed, `sdpa` replaces `flash_attention_2`: it
+    is torch's own, and computes the same up to rounding.
     """
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass."""
     chat_template: Annotated[str | None, File] = None
-    """File with a chat template (Jinja) in place of the tokenizer's own. null: that one; without any, prompts are plain
-    text.
+    """File with a chat template (Jinja) that replaces the tokenizer's own. null: the tokenizer's template; if it has
+    none, prompts are plain text.
     """
     date_string: str | None = None
-    """The day that chat templates take for today, as in `26 Jul 2024`: their clock stands still. null: the day with which
-    the stage or the exported model of `base` was trained, else `26 Jul 2024`, as Llama's templates without a clock do.
+    """Date that chat templates use as today, such as `26 Jul 2024`, so that results do not depend on the clock. null:
+    the date with which the stage or the exported model of `base` was trained, else `26 Jul 2024`, as in Llama's
+    templates without a clock.
     """
     template: dict[str, str | bool | int | float | None] = {}
-    """Variables that chat templates are given, such as `{enable_thinking: false}`. Empty: those with which the stage or
+    """Variables of the chat template, such as `{enable_thinking: false}`. Empty: the variables with which the stage or
     the exported model of `base` was trained.
     """
     thinking: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
-    """Marks between which a response thinks, such as `["<think>", "</think>"]`: rewards, metrics and environments get the
-    answer without what stands there. null: those with which the stage or the exported model of `base` was trained.
+    """Marks between which a response thinks, such as `["<think>", "</think>"]`. Rewards, metrics and environments get
+    the answer without the text between them. null: the marks with which the stage or the exported model of `base` was
+    trained.
     """
 
     @model_validator(mode="before")
@@ -175,13 +179,13 @@ class ModelSpec(Settings):
 
     @property
     def templating(self) -> Templating:
-        """Return how the tokenizer's chat template is used."""
+        """Return the settings of the tokenizer's chat template."""
         return Templating(
             self.chat_template, self.date_string, tuple(sorted(self.template.items())), tuple(self.thinking or ())
         )
 
     def attention_here(self) -> str:
-        """Return the attention that runs on this machine, which a stage's key has."""
+        """Return the attention implementation that runs on this machine, which is part of a stage's key."""
         return "sdpa" if self.attention == "flash_attention_2" and find_spec("flash_attn") is None else self.attention
 
     def frozen(self) -> ModelSpec:
@@ -190,9 +194,8 @@ class ModelSpec(Settings):
 
 
 def stage_of(model: object) -> str | None:
-    """Return the stage whose product a model is: `x` of `${out:x}`; None for any other model.
-
-    model: a `ModelSpec`, or settings as a recipe has them: `${out:x}`, or a mapping with it as `base`.
+    """Return the stage whose product is the model: `x` of `${out:x}`; None for any other model. model: a `ModelSpec`,
+    or settings of a recipe: `${out:x}`, or a mapping with it as `base`.
     """
     base = model.base if isinstance(model, ModelSpec) else model.get("base") if isinstance(model, Mapping) else model
     reference = base if isinstance(base, Ref) else Ref.parse(base.strip()) if isinstance(base, str) else None
@@ -200,29 +203,34 @@ def stage_of(model: object) -> str | None:
 
 
 class Sampling(Settings):
-    """How responses are drawn."""
+    """Settings of drawing responses."""
 
     max_new_tokens: int = Field(ge=1, le=10_000_000)
-    """Length limit of a response in tokens."""
+    """Maximum number of tokens of a response."""
     max_prompt_tokens: int = Field(1024, ge=1, le=10_000_000)
-    """Longer prompts are cut at their beginning."""
+    """Maximum number of tokens of a prompt; longer prompts are cut at their beginning."""
     min_new_tokens: int = Field(0, ge=0, le=10_000_000)
-    """The first this many tokens of a response cannot be an end token: its probability is 0 there, in drawing and, in
-    training, in every log-probability, entropy and KL.
+    """Number of tokens at the beginning of a response that cannot be an end token. There its probability is 0, in
+    drawing and, in training, in every log-probability, entropy and KL.
     """
     temperature: float = Field(1.0, ge=0, le=100)
-    """Divides the logits; 0 is greedy."""
+    """Divisor of the logits; 0 is greedy decoding."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus: keep the most probable tokens that together reach this probability."""
+    """Threshold of nucleus sampling: keep the most probable tokens that together reach this probability."""
     top_k: int = Field(0, ge=0, le=10_000_000)
-    """Keep this many of the most probable tokens; 0 keeps all."""
+    """Number of the most probable tokens that are kept; 0 keeps all."""
     truncated: bool = False
-    """In training: allow `top_p` < 1 or `top_k`. Log-probabilities stay those of the whole distribution, so
-    that the ratio starts at 1, but the gradient is off-policy: responses are drawn from a truncated distribution."""
+    """True to allow `top_p` < 1 or `top_k` in training. Log-probabilities stay those of the whole distribution, so that
+    the ratio starts at 1, but the gradient is off-policy: responses are drawn from a truncated distribution.
+    """
     stop: list[Annotated[str, Field(min_length=1)]] = []
-    """A response, in a conversation a turn, is complete behind the first token with which its text has one of these."""
+    """Texts that end a response, or a turn in a conversation: it is complete behind the first token with which its text
+    contains one of them.
+    """
     batch_size: Annotated[int, Unkeyed] = Field(64, ge=1, le=1_000_000)
-    """Responses sampled at the same time. Changes memory and speed, not the samples (up to rounding)."""
+    """Number of responses that are sampled at the same time. It changes memory and speed, but not the samples (up to
+    rounding).
+    """
 
     @model_validator(mode="after")
     def _usable_temperature(self) -> Sampling:
@@ -239,8 +247,8 @@ class Sampling(Settings):
         return self
 
     def inexact(self) -> list[str]:
-        """Return the settings that sample from another distribution than the one whose log-probabilities a policy
-        gradient uses, and that `truncated` does not allow.
+        """Return the settings that sample from another distribution than that of a policy gradient's log-probabilities,
+        and that `truncated` does not allow.
         """
         reasons = {
             "temperature: 0": self.temperature == 0,

@@ -23,16 +23,18 @@ class MadeModel:
     """A model in the product of a stage."""
 
     start: ModelSpec
-    """The model of which it is a trained version."""
+    """Model that the training started from."""
     head: str = "lm"
-    """The head of the model: "lm", "scalar" or "token"."""
+    """Head of the model: "lm", "scalar" or "token"."""
     lacks: Callable[[int], str | None] = lambda step: KEEPS_NO_STEPS
-    """Returns why the product does not contain the model of a step (`ModelSpec.step`); None: it does."""
+    """Function that returns the reason why the product does not contain the model of a step (`ModelSpec.step`); None if
+    it does.
+    """
     auxiliaries: Mapping[str, MadeModel] = field(default_factory=dict)
-    """The models that were trained beside it, by name."""
+    """Models that were trained beside it, by name."""
 
     def named(self, spec: ModelSpec) -> MadeModel | None:
-        """Return the model that `spec` names in the product; None: there is none of this name."""
+        """Return the model that `spec` names in the product; None if there is none of this name."""
         return self if spec.auxiliary is None else self.auxiliaries.get(spec.auxiliary)
 
 
@@ -50,11 +52,11 @@ class Stage(Component, ABC):
 
     makes: ClassVar[type[Product]]
     uses_torch: ClassVar[bool] = True
-    """False spares a stage the seconds that loading torch takes, just to seed it."""
+    """False saves a stage the seconds of loading torch, which is otherwise loaded to seed it."""
 
     def warnings(self) -> list[str]:
-        """Return what the stage will ignore or do otherwise than its settings suggest, for `validate`, `plan` and
-        `run`.
+        """Return the settings that the stage will ignore, or follow differently than expected, for `validate`, `plan`
+        and `run`.
         """
         wanted = getattr(self, "devices", 1)
         if self.processes() >= wanted:
@@ -62,43 +64,44 @@ class Stage(Component, ABC):
         return [f"devices is {wanted}, and one process is enough: servers or an endpoint do the work, or no model does"]
 
     def processes(self) -> int:
-        """Return how many processes compute together, one a device. Several are started, and all call `run`.
+        """Return the number of processes that compute together, one per device. If there are several, all of them call
+        `run`.
 
-        It is the field `devices` of stages that share their work out; but servers are asked by one process.
+        It is the field `devices` of stages that divide their work; but only one process sends requests to servers.
         """
         served = any(isinstance(part, Engine) and part.elsewhere() is not None for _path, part in walk(self))
         return 1 if served else getattr(self, "devices", 1)
 
     def nodes(self) -> int:
-        """Return how many machines these processes are on."""
+        """Return the number of machines that run these processes."""
         return 1
 
     def accelerator(self) -> Accelerator:
-        """Return where `run.model` puts models: "cpu", "gpu", or "auto" for a GPU if there is one."""
+        """Return the place where `run.model` puts models: "cpu", "gpu", or "auto" for a GPU if there is one."""
         return "auto"
 
     @classmethod
     def computes(cls, settings: Mapping[str, Any], path: Key) -> tuple[Accelerator, bool]:
-        """Return what decides `auto` at a path of settings as a recipe has them: the stage's accelerator, and whether
+        """Return two facts that decide `auto` at a path of a recipe's settings: the stage's accelerator, and whether
         the path concerns a model all of whose weights are trained in float32.
         """
         return "auto", False
 
     def temporary(self) -> Sequence[str]:
-        """Return files in `run.dir` that serve to resume, and are removed once the stage has finished."""
+        """Return the files in `run.dir` that are needed only to resume, and are removed once the stage has finished."""
         return ()
 
     def makes_model(self) -> MadeModel | None:
-        """Return the model in the stage's product; None: it makes none, or it is unknown."""
+        """Return the model in the stage's product; None if it makes none, or if it is unknown."""
         return None
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
-        """Return where the stage has models, and the head that each must have: "lm", "scalar" or "token"."""
+        """Return the places of the stage's models, and the head that each must have: "lm", "scalar" or "token"."""
         return {}
 
     def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
-        """Yield mistakes that only show beside the other `stages` of the recipe: where in this stage, and what is
-        wrong.
+        """Yield mistakes that show only together with the other `stages` of the recipe: the place in this stage, and
+        the mistake.
         """
         for path, (spec, head) in self.heads().items():
             if spec.head not in (None, head):
@@ -123,4 +126,4 @@ class Stage(Component, ABC):
 
     @abstractmethod
     def run(self, run: Any) -> Mapping[str, Any] | None:
-        """Write the product to `run.out`; return what the summary reports."""
+        """Write the product to `run.out`. Return the entries of the summary."""

@@ -1,4 +1,4 @@
-"""Verifiers: rules that a program can check."""
+"""Verifiers, which are rules that a program can check."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fgrl.registry import Component, kind, name_of
 from fgrl.types import Criterion, Span
 
 Scope = Literal["global", "positive", "negative"]
-"""Characters that a rule is about: all of them, those that keep it, or those that break it."""
+"""Characters that a rule is about: all characters, those that keep it, or those that break it."""
 
 
 @kind("verifier")
 class Verifier(Component, ABC):
-    """A rule that a program can check."""
+    """Verifier: a rule that a program can check."""
 
     def setup(self, run: Any) -> None:
         self.check_machine()
@@ -24,7 +24,7 @@ class Verifier(Component, ABC):
 
     @abstractmethod
     def check(self, response: str) -> bool:
-        """Return True if the response keeps the rule. Raises `Undecided` when that cannot be determined."""
+        """Return True if the response keeps the rule. Raises `Undecided` if that cannot be determined."""
 
     def verdict(self, response: str) -> bool | None:
         """Return `check`, or None if it is undecided: neither kept nor broken, but missing."""
@@ -34,7 +34,7 @@ class Verifier(Component, ABC):
             return None
 
     def scope(self) -> Scope:
-        """Return which characters of a response the rule is about."""
+        """Return the characters of a response that the rule is about."""
         return "global"
 
     def title(self) -> str:
@@ -42,7 +42,7 @@ class Verifier(Component, ABC):
         return name_of(self)[1]
 
     def verdicts(self, response: str) -> dict[str, bool | None]:
-        """Return `verdict` by title, for each of several rules."""
+        """Return the `verdict` by title, for each of several rules."""
         return {self.title(): self.verdict(response)}
 
     def may_be_undecided(self) -> bool:
@@ -51,20 +51,22 @@ class Verifier(Component, ABC):
 
     def reads_variants(self) -> bool:
         """Return True if a variant of the response (without its first line, without asterisks) may be checked in its
-        place. False for programs, which are other programs then.
+        place. False for programs, since a variant is another program.
         """
         return True
 
     def violations(self, response: str) -> list[Span] | None:
-        """Return the characters that break the rule (label -1); None if the rule cannot say where."""
+        """Return the characters that break the rule (label -1); None if the rule cannot tell them."""
         return None
 
     def marks_breaks(self) -> bool:
-        """Return False if `violations` never returns characters: a broken rule is broken nowhere in particular."""
+        """Return False if `violations` never returns characters: a broken rule is then broken nowhere in particular."""
         return True
 
     def evidence(self, response: str) -> list[Span] | None:
-        """Return the characters that speak for the rule (label +1), whatever the verdict; None if it cannot tell."""
+        """Return the characters that support the rule (label +1), whatever the verdict; None if the rule cannot tell
+        them.
+        """
         return None
 
 
@@ -76,6 +78,6 @@ class Checked:
     """Index of the response in the rollout."""
     criterion: Criterion
     rule: Verifier | None
-    """The verifier that decided; None for a judge."""
+    """Verifier that decided; None for a judge."""
     kept: bool | None
-    """The verdict; None: missing."""
+    """Verdict; None if it is missing."""

@@ -1,10 +1,12 @@
 """Functions of the user, named in a recipe as `rewards.py:score`: found, loaded, called, and their return values
 checked.
 
-file `FunctionFile` marks the field of a recipe; mistakes inside the file are reported when the recipe is checked
-signatures what a function takes, and what its return annotation promises calling `Caller`: keyword arguments as TRL
-passes them, several functions, async functions returned return values as numbers, or what is wrong with them reporting
-`UserCodeError`s of at most five lines, also for components of imported files
+- `file`: `FunctionFile` marks the field of a recipe; mistakes inside the file are reported when the recipe is checked
+- `signatures`: the arguments of a function, and the type of its return annotation
+- `calling`: `Caller` calls functions with the keyword arguments that TRL passes; several functions, async functions
+- `returned`: return values as numbers, or the problem with them
+- `reporting`: `UserCodeError`s of at most five lines
+- `components`: checks of the return values of components, also of imported files
 """
 
 from fgrl.kinds.functions.calling import Caller, Form, Texts, TrainerState

@@ -43,7 +43,7 @@ else:
     asyncio = lazy.load("asyncio")
 
 Form = Literal["as_prompt", "text", "messages"]
-"""Completions as TRL has them (messages where the prompt is a list of messages, else texts), always texts, or always
+"""Form of completions: as in TRL (messages if the prompt is a list of messages, else texts), always texts, or always
 messages.
 """
 OF_TEXTS = ("prompts", "completions")
@@ -51,7 +51,7 @@ OF_TOKENS = ("completion_ids", "completion_tokens", "completion_offsets")
 OF_LOGS = ("log_extra", "log_metric")
 STATE = "trainer_state"
 GIVEN = (*OF_TEXTS, *OF_TOKENS, *OF_LOGS, STATE)
-"""The names of arguments that are no columns."""
+"""Names of the arguments that are not columns."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class TrainerState:
     """Progress of the training, under the names of `transformers.TrainerState`."""
 
     global_step: int
-    """Optimizer steps taken."""
+    """Number of optimizer steps taken."""
     max_steps: int
-    """Optimizer steps of the whole training."""
+    """Number of optimizer steps of the whole training."""
 
 
 @dataclass
@@ -72,22 +72,22 @@ class Texts:
     """The prompts."""
     texts: Sequence[str]
     ids: Sequence[Sequence[int]] | None = None
-    """[N][T] token ids; None: not known."""
+    """[N][T] token ids; None if they are unknown."""
     offsets: Sequence[Sequence[tuple[int, int]]] | None = None
-    """[N][T] characters of the text that each token covers; None: not known."""
+    """[N][T] characters of the text that each token covers; None if they are unknown."""
     state: TrainerState | None = None
-    """None: nothing is being trained."""
+    """Progress of the training; None if nothing is being trained."""
     conversations: Sequence[Sequence[Message]] | None = None
-    """[N] responses to an environment, message by message; None: there is none."""
+    """[N] responses to an environment, message by message; None if there is no environment."""
     logs: bool = False
     """True if there is a log for `log_metric` and `log_extra`."""
     metrics: dict[str, list[float]] = field(default_factory=dict)
     """Values that `log_metric` was called with."""
     extras: dict[str, list[Any]] = field(default_factory=dict)
-    """[N] what `log_extra` was called with."""
+    """[N] values that `log_extra` was called with."""
 
     def arguments(self, form: Form) -> dict[str, Any]:
-        """Every keyword argument that is known, by name."""
+        """Return every known keyword argument, by name."""
         chats = [_chats(sample, form) for sample in self.samples]
         known: dict[str, Any] = {
             "prompts": [_prompt(sample, form) for sample in self.samples],
@@ -129,7 +129,7 @@ class Texts:
 
 
 def columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
-    """Return the columns of the data by name, each with one item per sample; None where a sample does not have it.
+    """Return the columns of the data by name, each with one item per sample; None for a sample that does not have it.
 
     Raises `DataError` for a column with the name of another argument.
     """
@@ -148,18 +148,18 @@ def columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
 
 
 class Caller:
-    """Functions of the user and what they are given beside the responses."""
+    """Caller of users' functions, with their arguments other than the responses."""
 
     def __init__(
         self, paths: Sequence[str], *, allowed: Collection[Returns], arguments: Mapping[str, Any], form: Form
     ) -> None:
-        """paths: `/.../rewards.py:score`. allowed: what the functions may return. arguments: more keyword arguments,
-        for the functions that take them. Raises ValueError when the functions do not fit.
+        """Check the functions. paths: `/.../rewards.py:score`. allowed: permitted kinds of return value. arguments:
+        further keyword arguments, for the functions that accept them. Raises ValueError if the functions do not fit.
         """
         self.paths, self.allowed, self.given, self.form = paths, allowed, arguments, form
         self._loaded: list[Function] | None = None
         self.looked = [files.look(path) for path in paths]
-        """The functions, for their signatures alone."""
+        """The functions, used only for their signatures."""
         self.kinds = [self._kind(function) for function in self.looked]
         for name in arguments:
             if name in GIVEN:
@@ -168,8 +168,8 @@ class Caller:
                 raise ValueError(f"arguments: no function takes {name!r}: add it to the parameters")
 
     def functions(self) -> list[Function]:
-        """Return the functions, of files that were executed for this object alone: nothing is remembered from other
-        stages.
+        """Return the functions from files that were executed for this object alone, so that no state of other stages is
+        left.
         """
         if self._loaded is None:
             self._loaded = files.load(self.paths)
@@ -177,7 +177,7 @@ class Caller:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the functions in logs: their own names, with the file's where two are the same."""
+        """Return the names of the functions in logs: their own names, preceded by the file's if two are equal."""
         names = [function.name for function in self.looked]
         return [
             name if names.count(name) == 1 else f"{function.file.stem}.{name}"
@@ -185,13 +185,13 @@ class Caller:
         ]
 
     def needs_offsets(self) -> bool:
-        """Return True if a function returns spans, or asks for the text or the characters of tokens."""
+        """Return True if a function returns spans, or takes the text or the characters of tokens."""
         asked = ("completion_tokens", "completion_offsets")
         return "spans" in self.kinds or any(name in function.parameters for function in self.looked for name in asked)
 
     def check_arguments(self, samples: Sequence[Sample], available: Collection[str]) -> None:
-        """Raise `UserCodeError` when a function requires an argument that there is not. available: of `GIVEN`, what
-        there is here beside the prompts and their columns.
+        """Raise `UserCodeError` if a function requires an argument that is not available. available: names in `GIVEN`
+        that are available, besides the prompts and their columns.
         """
         own = list(columns(samples))
         for function in self.looked:
@@ -208,8 +208,8 @@ class Caller:
         ]
 
     def values(self, texts: Texts) -> list[Any]:
-        """Return the results of each function for these responses, not yet checked; async functions wait together, as
-        in TRL. Raises `UserCodeError` for what they raise.
+        """Return the results of each function for these responses, not yet checked. Async functions wait at the same
+        time, as in TRL. Raises `UserCodeError` for their exceptions.
         """
         known = texts.arguments(self.form)
         self.check_arguments(texts.samples, [name for name in known if name in GIVEN])
@@ -236,7 +236,7 @@ class Caller:
 
     @contextmanager
     def _reported(self, function: Function, texts: Texts, task: asyncio.Task[Any] | None = None) -> Iterator[None]:
-        """Turn an exception of the function into a `UserCodeError`. task: in which an async function runs."""
+        """Turn an exception of the function into a `UserCodeError`. task: the task in which an async function runs."""
         try:
             yield
         except BaseException as error:
@@ -280,7 +280,7 @@ class Caller:
 
 
 def together(waiting: Sequence[Awaitable[Any]]) -> list[Any]:
-    """Return the results of coroutines that wait at the same time. When one of them raises, the others are cancelled.
+    """Return the results of coroutines that wait at the same time. If one of them raises, the others are cancelled.
     Works inside a running event loop (a notebook), too.
     """
 

@@ -1,5 +1,5 @@
-"""Checks of what the methods of components return, made where they are called, so that a mistake in a user's class is
-reported as theirs: a `UserCodeError` at the method. Of a component of fgrl itself it is a TypeError, and `Stopped` for
+"""Checks of the return values of components' methods, at the place of the call. A mistake in a user's class becomes a
+`UserCodeError` that points to the method. For a component of fgrl itself it becomes a TypeError, or `Stopped` for
 numbers that are not finite.
 """
 
@@ -32,7 +32,7 @@ else:
 
 
 class _Result:
-    """What a method of a component is expected to return, and the errors about what it returned instead."""
+    """The expected result of a component's method, and the errors about other results."""
 
     def __init__(self, component: Component, method: str, expected: str) -> None:
         self.code, self.expected = _code(component, method), expected
@@ -40,7 +40,7 @@ class _Result:
         self.what = f"{method} of the {kind} {name!r} returned"
 
     def wrong(self, got: str, step: str = "", error: type[Exception] = TypeError) -> Exception:
-        """Return the error, at the method's definition; `error` about a component of fgrl itself."""
+        """Return the error, which points to the method's definition; for a component of fgrl itself, an `error`."""
         if self.code is not None:
             problem, expected = f"{self.what} {got}", f"expected {self.expected}"
             return UserCodeError(report(self.code.co_filename, _line(self.code), problem, expected, step))
@@ -50,7 +50,9 @@ class _Result:
         return error(f"{self.what} {got}; expected {self.expected}")
 
     def tensors(self, allowed: list[list[int]], tensors: Mapping[str, Tensor | None], mask: bool = False) -> None:
-        """Refuse a tensor that has none of the allowed shapes, is part of an autograd graph, or is no mask."""
+        """Raise the error for a tensor that has none of the allowed shapes, is part of an autograd graph, or is not a
+        mask although it has to be one.
+        """
         for name, tensor in tensors.items():
             if tensor is None:
                 continue
@@ -63,7 +65,7 @@ class _Result:
 
 
 def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
-    """Check the result of a reward's `score` for a rollout of B responses of at most T tokens."""
+    """Return the result of a reward's `score`, after checks against a rollout of B responses of at most T tokens."""
     rows, tokens = rollout.mask.shape
     expected = (
         f"Rewards (fgrl.types): response [{rows}], token [{rows}, {tokens}], credit_mask [{rows}, {tokens}] of bool"
@@ -92,7 +94,7 @@ def checked_rewards(reward: Component, value: Any, rollout: Rollout) -> Rewards:
 
 
 def nothing_scored(reward: Component, where: str, example: str) -> FgrlError:
-    """Return the error that no response has a reward: of the user's component, or of one of fgrl itself."""
+    """Return the error that no response has a reward, for a component of the user or of fgrl itself."""
     code, missing = _code(reward, "score"), f"the reward {_named(reward)[1]} is missing for each of the {where}"
     if code is None:
         return Stopped(f"{missing}: {example}")
@@ -103,7 +105,7 @@ def nothing_scored(reward: Component, where: str, example: str) -> FgrlError:
 def report_failures(
     environment: Component, failures: Sequence[str], count: int, what: str, say: Callable[[str], object]
 ) -> None:
-    """Warn that an environment failed in some of `count` conversations. Raises `UserCodeError` where it did in all.
+    """Warn that an environment failed in some of `count` conversations. Raises `UserCodeError` if it failed in all.
 
     what: "conversations of iteration 0".
     """
@@ -117,8 +119,8 @@ def report_failures(
 
 
 def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Advantages:
-    """Return what an algorithm's `advantages` returned for a rollout of B responses of at most T tokens. Numbers that
-    are not finite are refused here where the algorithm is the user's own.
+    """Return the result of an algorithm's `advantages`, after checks against a rollout of B responses of at most T
+    tokens. Numbers that are not finite are refused here if the algorithm is the user's own.
     """
     rows, tokens = rollout.mask.shape
     expected = f"Advantages (fgrl.types): advantage and returns [{rows}, {tokens}], keep [{rows}] and trained [{rows}, {tokens}] of bool"
@@ -138,7 +140,7 @@ def checked_advantages(algorithm: Component, value: Any, rollout: Rollout) -> Ad
 
 
 def checked_credit(algorithm: Component, value: Any, batch: Batch) -> dict[str, Tensor]:
-    """Return what an offline algorithm's `token_credit` returned."""
+    """Return the result of an offline algorithm's `token_credit`, after checks."""
     wanted = list(batch.mask.shape)
     result = _Result(algorithm, "token_credit", f"tensors {wanted} by name: a number per token of each response")
     if not isinstance(value, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in value.values()):
@@ -148,7 +150,7 @@ def checked_credit(algorithm: Component, value: Any, batch: Batch) -> dict[str, 
 
 
 def checked_loss(algorithm: Component, value: Any) -> tuple[Tensor, dict[str, Number]]:
-    """Return what an algorithm's `loss` returned for a micro-batch."""
+    """Return the result of an algorithm's `loss` for a micro-batch, after checks."""
     expected = "(loss, metrics): a tensor of one number on the model's autograd graph, and numbers by name"
     result = _Result(algorithm, "loss", expected)
     if not isinstance(value, tuple) or len(value) != 2:
@@ -169,8 +171,8 @@ def checked_loss(algorithm: Component, value: Any) -> tuple[Tensor, dict[str, Nu
 
 
 def written_at(component: Component, method: str) -> str:
-    """Return the place where the user wrote a method of a component, such as "own.py:12 (loss of the online_algorithm
-    own)"; "" for one of fgrl itself.
+    """Return the place of a method in the user's code, such as "own.py:12 (loss of the online_algorithm own)"; "" for a
+    component of fgrl itself.
     """
     code = _code(component, method)
     if code is None:
@@ -180,7 +182,7 @@ def written_at(component: Component, method: str) -> str:
 
 
 def checked_state(component: Component, state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state of a component, after a check that a checkpoint can give it back without executing code."""
+    """Return the state of a component, after a check that a checkpoint can restore it without executing code."""
     result = _Result(component, "state_dict", "tensors, numbers, texts, and lists and mappings of them")
     if not isinstance(state, Mapping | None):
         raise result.wrong(shape(state))
@@ -197,8 +199,8 @@ def checked_state(component: Component, state: Mapping[str, Any]) -> Mapping[str
 
 @contextmanager
 def own_code(component: Component, method: str) -> Iterator[None]:
-    """While a method of a component runs: where the user wrote it, it must not change the process, and what it raises is
-    reported as theirs, also `SystemExit`.
+    """Run a method of a component. If the user wrote it, it must not change the process, and its exceptions, also
+    `SystemExit`, are reported as the user's.
     """
     code = _code(component, method)
     if code is None:
@@ -214,7 +216,7 @@ def own_code(component: Component, method: str) -> Iterator[None]:
 
 
 def checked_starts(segmenter: Component, value: Any, view: Segmentable) -> Tensor:
-    """Check the result of a segmenter's `starts`."""
+    """Return the result of a segmenter's `starts`, after checks."""
     wanted = list(view.mask.shape)
     result = _Result(segmenter, "starts", f"a tensor of bool {wanted}: True where a token starts a segment")
     if not isinstance(value, torch.Tensor):
@@ -224,7 +226,7 @@ def checked_starts(segmenter: Component, value: Any, view: Segmentable) -> Tenso
 
 
 def checked_measured(metric: Component, value: Any) -> dict[str, Any]:
-    """Check the result of a metric's `measure`."""
+    """Return the result of a metric's `measure`, after checks."""
     expected = "{metric: {model: {number: estimate}}}, as Metric.measure in fgrl/kinds/metric.py describes it"
     result = _Result(metric, "measure", expected)
     if not isinstance(value, dict):
@@ -239,7 +241,7 @@ def checked_measured(metric: Component, value: Any) -> dict[str, Any]:
 
 
 def _named(component: Component) -> tuple[str, str]:
-    """Kind and name, also of a component that was built in Python without a name."""
+    """Return kind and name of a component, even if it was built in Python without a name."""
     try:
         return name_of(component)
     except NotRegistered:
@@ -247,7 +249,7 @@ def _named(component: Component) -> tuple[str, str]:
 
 
 def _code(component: Component, method: str) -> Any:
-    """Return the code of the method, where the user wrote it; None for one of fgrl itself."""
+    """Return the code of the method if the user wrote it; None for a method of fgrl itself."""
     function = next((cls.__dict__[method] for cls in type(component).__mro__ if method in cls.__dict__), None)
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     return code if code is not None and is_user_file(code.co_filename) else None

@@ -1,4 +1,4 @@
-"""The field of a recipe that names a function of the user: `path: Annotated[str, FunctionFile]`.
+"""Type of a recipe's field that names a function of the user: `path: Annotated[str, FunctionFile]`.
 
 A file may import the files beside it by their names, as the files under `imports` of a recipe may: their contents count
 for cache keys, too.
@@ -18,27 +18,27 @@ from fgrl.registry.problems import Problem, Problems
 from fgrl.registry.settings import File
 
 loaded: dict[Path, str] = {}
-"""The digest of the code of each file, as it was when a stage executed it."""
+"""Digest of the code of each file, at the time when a stage executed it."""
 
 
 class FunctionFile(File):
-    """Marks `file.py:function`. The file is relative to the recipe that names it, and its content counts for cache
-    keys; a component with such a field returns `key_of` from `behind`.
+    """Mark of a field whose value is `file.py:function`. The file is relative to the recipe that names it, and its
+    content counts for cache keys. A component with such a field returns `key_of` from `behind`.
     """
 
     word: ClassVar[str] = "function of a file, as in rewards.py:score"
     factory: ClassVar[bool] = False
-    """True if it may be a class."""
+    """True if the name may also be a class."""
 
     @classmethod
     def parts(cls, value: str) -> tuple[str, str]:
-        """`rewards.py` and `:score`."""
+        """Return `rewards.py` and `:score` of `rewards.py:score`."""
         file, colon, name = value.rpartition(":")
         return (file, f":{name}") if colon and file.endswith(".py") else (value, "")
 
     @classmethod
     def problems(cls, value: str) -> Sequence[Problem]:
-        """Why the function cannot be used, with its place in the user's file."""
+        """Return the reasons why the function cannot be used, with their places in the user's file."""
         file, name = _named(value)
         if not name:
             known = functions_in(file)
@@ -52,16 +52,18 @@ class FunctionFile(File):
 
 
 class FactoryFile(FunctionFile):
-    """Marks `file.py:Class`, or a function that returns an object, called without arguments."""
+    """Mark of a field whose value is `file.py:Class`, or a function that returns an object. Both are called without
+    arguments.
+    """
 
     word: ClassVar[str] = "class of a file, as in env.py:WordEnv"
     factory: ClassVar[bool] = True
 
 
 def load(values: Sequence[str], factories: Sequence[str] = ()) -> list[Function]:
-    """Return the functions that checked fields name, of their files executed anew with the files beside them that they
-    import: each once, however many of its functions are named. factories: others, which may be classes. Raises `Problems`
-    when a file has changed and can no longer be used.
+    """Return the functions that checked fields name. Their files, and the files beside them that they import, are
+    executed anew, each once, even if several of its functions are named. factories: further fields, which may name
+    classes. Raises `Problems` if a file has changed and can no longer be used.
     """
     named = [*values, *factories]
     files = {_named(value)[0].resolve() for value in named}
@@ -76,16 +78,16 @@ def load(values: Sequence[str], factories: Sequence[str] = ()) -> list[Function]
 
 
 def look(value: str, *, factory: bool = False) -> Function:
-    """Return the function that a field names; its file is executed once as long as it does not change, and the files
-    beside it that it imports do not. factory: it may be a class. Raises `Problems`.
+    """Return the function that a field names. Its file is executed once, until it or a file beside it that it imports
+    changes. factory: the name may be a class. Raises `Problems`.
     """
     file, name = _named(value)
     return read(file, import_file(file), name, factory=factory)
 
 
 def key_of(values: Sequence[str]) -> list[str]:
-    """Return what counts for cache keys beside the contents of the files themselves: the functions' names, and the
-    files that these files import.
+    """Return the values that count for cache keys besides the contents of the files themselves: the functions' names,
+    and the files that these files import.
     """
     keys = []
     for file, name in map(_named, values):

@@ -14,11 +14,11 @@ from fgrl.registry.explaining import nearby
 from fgrl.registry.outside import is_user_file
 
 WIDTH = 200
-"""Characters of a line of a report."""
+"""Maximum number of characters in a line of a report."""
 
 
 def report(file: Path | str, line: int, problem: str, *notes: str) -> str:
-    """`rewards.py:7: problem`, the line itself, and at most two notes."""
+    """Return the lines of a report: `rewards.py:7: problem`, the source line, and at most two notes."""
     linecache.checkcache(str(file))
     source = linecache.getline(str(file), line).strip("\n")
     excerpt = [f"{line:>4} | {source}"] if source.strip() else []
@@ -29,11 +29,11 @@ def report(file: Path | str, line: int, problem: str, *notes: str) -> str:
 def as_user_error(
     error: BaseException, *notes: str, called: str = "", at: tuple[Path, int] | None = None
 ) -> UserCodeError | None:
-    """Return the report about an exception that came out of the user's code (a component of an imported file, a
-    function); None for any other error, and for those that fgrl raises for people to act on.
+    """Return the report about an exception from the user's code (a component of an imported file, a function). Return
+    None for any other error, and for errors that fgrl raises for people to act on.
 
-    called: the function that raised. at: it is the function's for certain, and this is where to point when none of its
-    lines was running.
+    called: the function that raised. at: place to point to if none of the function's lines was running; the error is
+    then certainly the function's.
     """
     if isinstance(error, UserCodeError):
         return error

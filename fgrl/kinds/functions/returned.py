@@ -1,4 +1,4 @@
-"""Results of a user's function as numbers, or their problem."""
+"""Return values of a user's function as numbers, or the problem with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fgrl.types import Span
 
 Scored = list[float | None]
 LARGEST = 1e18
-"""Magnitude of a reward: the square of a larger one, which its spread is made of, is infinite in float32."""
+"""Maximum magnitude of a reward: the square of a larger number, which its spread needs, is infinite in float32."""
 EXPECTED: dict[Returns, str] = {
     "numbers": "{} numbers, one per completion; None where the function does not apply",
     "tokens": "for each of {} completions, one number per token (len of its completion_ids)",
@@ -32,18 +32,18 @@ OF_SPANS = "offsets count characters (code points) of the completion's text"
 
 @dataclass(frozen=True)
 class Returned:
-    """Checked return values of one function, for N texts. What `kind` is not is empty."""
+    """Checked return values of one function, for N texts. Only the fields of its `kind` are filled."""
 
     function: Function
     kind: Returns
     numbers: Scored = field(default_factory=list)
-    """[N]; None: the function does not apply to this text."""
+    """[N] numbers; None if the function does not apply to the text."""
     tokens: list[Scored | None] = field(default_factory=list)
-    """[N][T]; None for a token that gets no number."""
+    """[N][T] numbers; None for a token that gets no number."""
     spans: list[list[Span] | None] = field(default_factory=list)
-    """[N]: the value of each span is its `label`."""
+    """[N] scored spans: the value of each span is its `label`."""
     named: dict[str, Scored] = field(default_factory=dict)
-    """[N] by name."""
+    """[N] numbers by name."""
 
 
 class Mismatch(Exception):
@@ -54,7 +54,7 @@ class Mismatch(Exception):
         self.step = step
 
     def of(self, function: Function, expected: str) -> UserCodeError:
-        """Return the report, at the function's `return`."""
+        """Return the report, which points to the function's `return`."""
         what = f"{function.name} returned {self}"
         return UserCodeError(report(function.file, function.return_line(), what, f"expected {expected}", self.step))
 
@@ -62,8 +62,8 @@ class Mismatch(Exception):
 def checked(
     function: Function, kind: Returns, value: Any, texts: Sequence[str], lengths: Sequence[int] | None
 ) -> Returned:
-    """Return the return value for these texts, of `lengths` tokens each. Raises `UserCodeError` when it is not what
-    `kind` promises.
+    """Return the return value for these texts, of `lengths` tokens each. Raises `UserCodeError` if it does not fit
+    `kind`.
     """
     count = len(texts)
     try:
@@ -82,13 +82,15 @@ def checked(
 
 
 def collected(value: Any) -> Any:
-    """Return a function's return value, with the items of generators, also of those inside of it."""
+    """Return a function's return value, with generators (also inside of it) replaced by their items."""
     rows = list(value) if isinstance(value, Iterator) else value
     return [list(row) if isinstance(row, Iterator) else row for row in rows] if isinstance(rows, list) else rows
 
 
 def boundaries(function: Function, value: Any, lengths: Sequence[int], unit: str) -> list[list[int]]:
-    """[N] places in each text at which a segment starts, from 0, below `lengths`. Raises `UserCodeError`."""
+    """Return the places in each text at which a segment starts, [N], from 0, below `lengths`. Raises
+    `UserCodeError`.
+    """
     result = []
     try:
         for number, own in enumerate(_rows(value, len(lengths))):
@@ -161,7 +163,7 @@ def _span(value: Any, at: str, text: str) -> Span:
 
 
 def _rows(value: Any, count: int) -> list[Any]:
-    """One item for each text."""
+    """Return one item for each text."""
     if value is None:
         raise Mismatch("None", "end the function with `return` and its list")
     rows = _items(value)
@@ -175,7 +177,7 @@ def _rows(value: Any, count: int) -> list[Any]:
 
 
 def _items(value: Any) -> list[Any] | None:
-    """Return the items of a list, of an array or tensor with an axis; None of anything else."""
+    """Return the items of a list, of an array or tensor with an axis; None for anything else."""
     try:
         return None if isinstance(value, str | bytes | Mapping | Set) else list(value)
     except TypeError:
@@ -191,7 +193,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(value: Any, at: str, of_lists: str = "") -> float | None:
-    """Return a finite number, or None. Raises `Mismatch`; of_lists: the next step for a list."""
+    """Return a finite number, or None. Raises `Mismatch`. of_lists: the next step for a list."""
     if value is None:
         return None
     try:
@@ -208,7 +210,7 @@ def _number(value: Any, at: str, of_lists: str = "") -> float | None:
 
 
 def _step(value: Any, of_lists: str) -> str:
-    """Return the next step for what is no number."""
+    """Return the next step for a value that is no number."""
     if isinstance(value, str):
         return "convert it: float(text)"
     if inspect.iscoroutine(value):

@@ -1,4 +1,4 @@
-"""Arguments of a user's function, and the promise of its return annotation."""
+"""Arguments of a user's function, and the type of its return annotation."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ _Defined = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Function:
-    """A user's function and the file that a recipe names it in."""
+    """A user's function and the file in which a recipe names it."""
 
     file: Path
     name: str
-    """Its name in the file."""
+    """Name of the function in the file."""
     call: Callable[..., Any]
     line: int
-    """Line that defines it, from 1."""
+    """Line of the definition, from 1."""
     parameters: Mapping[str, inspect.Parameter]
     returns: Any
-    """Its return annotation; `inspect.Signature.empty` without one."""
+    """Return annotation of the function; `inspect.Signature.empty` without one."""
 
     @property
     def place(self) -> str:
-        """`rewards.py:score`, as messages call it."""
+        """Return `rewards.py:score`, the name of the function in messages."""
         return f"{nearby(self.file)}:{self.name}"
 
     def takes(self, name: str) -> bool:
-        """May it be given this keyword argument?"""
+        """Return True if the function accepts this keyword argument."""
         collects = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in self.parameters.values())
         return collects or name in self.parameters
 
     def requires(self) -> list[str]:
-        """Return the keyword arguments that it cannot do without."""
+        """Return the required keyword arguments."""
         collected = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         return [
             name
@@ -68,20 +68,20 @@ class Function:
         ]
 
     def kind(self) -> Returns | None:
-        """Form that its return annotation promises; None for one that promises something else. Without one it is TRL's
+        """Form of the result by the return annotation; None for any other annotation. Without an annotation it is TRL's
         list of numbers.
         """
         return "numbers" if self.returns in (Any, inspect.Signature.empty) else _FORMS.get(_form(self.returns))
 
     def return_line(self) -> int:
-        """Return the line of its only `return`; the line of its definition where it has none or several."""
+        """Return the line of its only `return`; the line of its definition if it has none or several."""
         node = _definition(self.file, self.name)
         lines = [each.lineno for each in _own_nodes(node) if isinstance(each, ast.Return)] if node else []
         return lines[0] if len(lines) == 1 else self.line
 
 
 def read(file: Path, module: ModuleType, name: str, *, factory: bool = False) -> Function:
-    """Return the function of this name. factory: it may be a class. Raises `Problems`."""
+    """Return the function of this name. factory: the name may be a class. Raises `Problems`."""
     if not hasattr(module, name):
         names = functions_in(file)
         known = f"its functions: {', '.join(names)}" if names else "it defines no function"
@@ -142,14 +142,16 @@ def _form(annotation: Any) -> str:
 
 
 def functions_in(file: Path) -> list[str]:
-    """Return the names of the functions that a file defines at its top; none of one that is no Python."""
+    """Return the names of the functions that a file defines at its top level; an empty list for a file that is no
+    Python.
+    """
     return [
         node.name for node in _statements(file) if isinstance(node, _Defined) and not node.name.startswith("_")
     ]  # fmt: skip
 
 
 def _definition(file: Path, name: str) -> ast.stmt | None:
-    """Return the last statement at the top of a file that gives a name its value."""
+    """Return the last statement at the top level of a file that assigns a name."""
     return next((node for node in reversed(_statements(file)) if name in _bound(node)), None)
 
 

@@ -1,1 +1,1 @@
-"""A first recipe from a person's rows, and models that leave."""
+"""A first recipe from a person's rows, and the export of models."""

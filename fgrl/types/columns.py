@@ -1,7 +1,7 @@
 """Columns: values with one row per response, each declared once, at its field.
 
 The declaration decides how the column is checked, padded, selected, gathered over processes and passed to the loss. A
-reward or an algorithm adds a column by subclassing `Rewards` or `Advantages`:
+reward or an algorithm adds a column with a subclass of `Rewards` or `Advantages`:
 
     @dataclass
     class WeightedRewards(Rewards):
@@ -28,21 +28,23 @@ else:
 
 Axis = Literal["token", "prompt_token", "criterion", "own", "own_left"]
 ON_THE_LEFT = ("prompt_token", "own_left")
-"""Axes whose padding stands on the left."""
+"""Axes with padding on the left."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One row per response, and these axes after it."""
+    """Column with one row per response, and the given axes after it."""
 
     axes: tuple[Axis, ...] = ()
     fill: float = 0.0
-    """The value of padding: beyond the end of a response, before the beginning of a prompt."""
+    """Value of padding: beyond the end of a response, before the beginning of a prompt."""
     absent: float = math.nan
-    """The value of criteria that other responses have and this one does not."""
+    """Value of criteria that other responses have but this one does not."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise TypeError for a value that is not as declared; None, and a list instead of [B], are accepted."""
+        """Raise TypeError for a value that does not fit the declaration. None is accepted, and so is a list in place of
+        [B].
+        """
         if value is None or (isinstance(value, list) and not self.axes):
             return
         declared = f"a tensor [{', '.join(('response', *self.axes))}] is declared"
@@ -61,8 +63,8 @@ class Column:
         return [value[i] for i in rows.tolist()] if isinstance(value, list) else value[rows.to(value.device)]
 
     def concatenate(self, values: Sequence[Any], counts: Sequence[int]) -> Any:
-        """Return the rows of several parts, padded to common widths. Raises ValueError when only some of the parts have
-        a value.
+        """Return the rows of several parts, padded to common widths. Raises ValueError if only some of the parts have a
+        value.
         """
         if all(value is None for value in values):
             return None
@@ -74,7 +76,7 @@ class Column:
         return torch.cat([self.widen(value, widths) for value in values])
 
     def widen(self, value: Tensor, widths: Sequence[int]) -> Tensor:
-        """[B,...] padded to these widths of its axes."""
+        """Return a value [B,...] padded to these widths of its axes."""
         for dim in range(len(self.axes), 0, -1):  # the criteria last: an absent one has no value for any token
             axis, gap = self.axes[dim - 1], list(value.shape)
             gap[dim] = widths[dim - 1] - value.shape[dim]
@@ -83,7 +85,9 @@ class Column:
         return value
 
     def cut(self, value: Tensor, prompt_mask: Tensor, mask: Tensor) -> Tensor:
-        """[B,...] cut to the widths of `prompt_mask` [B,P'] and `mask` [B,T'], with `fill` in every masked place."""
+        """Return a value [B,...] cut to the widths of `prompt_mask` [B,P'] and `mask` [B,T'], with `fill` in every
+        masked place.
+        """
         fill = torch.full((), self.fill, device=value.device).to(value.dtype)
         if "token" in self.axes:
             real = mask if value.ndim == 2 else mask[:, None]
@@ -93,7 +97,9 @@ class Column:
         return value
 
     def stack(self, rows: Sequence[Tensor], length: int) -> Tensor:
-        """Values of single responses, each as long as its response or as it is, as one tensor: [N], or [N,length]."""
+        """Return the values of single responses as one tensor: [N], or [N,length]. Each value is as long as its
+        response, or as it is.
+        """
         if not self.axes:
             return torch.stack(list(rows))
         if self.axes[0] in ("own", "own_left"):
@@ -109,7 +115,9 @@ class Shared:
     """One value for all rows together."""
 
     merge: Callable[[Sequence[Any], Sequence[int]], Any] | None = None
-    """The value of several parts, from their values and their numbers of rows; None: parts cannot be put together."""
+    """Function that computes the value of several parts from their values and their numbers of rows; None if parts
+    cannot be combined.
+    """
 
     def check(self, name: str, value: Any) -> None:
         """Raise TypeError for a tensor."""
@@ -129,10 +137,10 @@ class Shared:
 
 @dataclass(frozen=True)
 class Named:
-    """A mapping of tensors [B] and [B,T] by name; 0 stands beyond the end of each response."""
+    """Mapping of tensors [B] and [B,T] by name; the value beyond the end of each response is 0."""
 
     def column(self, value: Tensor) -> Column:
-        """Return the declaration of one of them."""
+        """Return the declaration of one of the tensors."""
         return per_token(fill=0) if value.ndim == 2 else per_response()
 
     def check(self, name: str, value: Any) -> None:
@@ -149,7 +157,7 @@ class Named:
         return {key: item[rows.to(item.device)] for key, item in value.items()}
 
     def concatenate(self, values: Sequence[Mapping[str, Tensor]], counts: Sequence[int]) -> dict[str, Tensor]:
-        """Return the rows of several parts, padded to common widths. Raises ValueError when the parts have different
+        """Return the rows of several parts, padded to common widths. Raises ValueError if the parts have different
         columns.
         """
         if any(value.keys() != values[0].keys() for value in values):
@@ -161,7 +169,7 @@ class Named:
 
 
 class NamedTensors(dict[str, Any]):
-    """Columns by name, which says what there is where one is missing."""
+    """Columns by name, with a helpful error if one is missing."""
 
     def __missing__(self, name: str) -> Any:
         known = ", ".join(sorted(self)) or "none"
@@ -172,42 +180,44 @@ class NamedTensors(dict[str, Any]):
 
 
 def named() -> Named:
-    """Tensors [B] and [B,T] by name."""
+    """Return a declaration of tensors [B] and [B,T] by name."""
     return Named()
 
 
 def per_response() -> Column:
-    """Return a tensor [B], or a list with one item per response."""
+    """Return a declaration of a tensor [B], or a list with one item per response."""
     return Column()
 
 
 def per_token(*, fill: float) -> Column:
-    """Return a tensor [B,T]; `fill` stands beyond the end of each response."""
+    """Return a declaration of a tensor [B,T]; the value beyond the end of each response is `fill`."""
     return Column(("token",), fill)
 
 
 def per_prompt_token(*, fill: float) -> Column:
-    """Return a tensor [B,P]; `fill` stands before the beginning of each prompt."""
+    """Return a declaration of a tensor [B,P]; the value before the beginning of each prompt is `fill`."""
     return Column(("prompt_token",), fill)
 
 
 def per_row(*, fill: float, side: Literal["left", "right"] = "right") -> Column:
-    """Return a tensor [B,W] of any width, such as the ids of another prompt; `fill` stands on `side` of shorter rows."""
+    """Return a declaration of a tensor [B,W] of any width, such as the ids of another prompt; shorter rows are padded
+    with `fill` on `side`.
+    """
     return Column(("own_left" if side == "left" else "own",), fill)
 
 
 def per_criterion() -> Column:
-    """Return a tensor [B,C]; NaN where a response does not have the criterion."""
+    """Return a declaration of a tensor [B,C]; NaN if the response does not have the criterion."""
     return Column(("criterion",))
 
 
 def per_criterion_token(*, fill: float) -> Column:
-    """Return a tensor [B,C,T]; NaN where a response does not have the criterion, `fill` beyond the end of each
-    response.
+    """Return a declaration of a tensor [B,C,T]; NaN if the response does not have the criterion, `fill` beyond the end
+    of each response.
     """
     return Column(("criterion", "token"), fill)
 
 
 def of_all_rows(merge: Callable[[Sequence[Any], Sequence[int]], Any] | None = None) -> Shared:
-    """One value for all rows together, as metrics are; see `Shared.merge`."""
+    """Return a declaration of one value for all rows together, as for metrics; see `Shared.merge`."""
     return Shared(merge)

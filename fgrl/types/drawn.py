@@ -1,7 +1,7 @@
-"""What an engine is given and what it returns: a prompt and a response as a model reads them.
+"""Input and output of an engine: a prompt and a response as a model reads them.
 
-Engines and models take both whole. Only `fgrl.rollouts` and `fgrl.rollouts.serving` read their fields: everybody else takes the
-length of one, its `record`, or what `fgrl.rollouts` makes of it.
+Engines and models pass both on as a whole. Only `fgrl.rollouts` and `fgrl.rollouts.serving` read their fields. All
+other code uses only the length, the `record`, or results of `fgrl.rollouts`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Prompt:
 
     token_ids: tuple[int, ...]
     tensors: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What a processor adds to the ids, by name. Empty for a prompt that is text."""
+    """Inputs that a processor adds to the ids, by name. Empty for a prompt that is text."""
     turns: Sequence[Message] = field(default=(), compare=False)
-    """What it was made of. A plain text is one turn of the user."""
+    """Turns that the prompt was made of. A plain text is one turn of the user."""
     template: str | None = field(default=None, compare=False)
-    """The chat template that rendered the turns; None: the text was encoded as it is."""
+    """Chat template that rendered the turns; None if the text was encoded without one."""
     lost: int = field(default=0, compare=False)
-    """Tokens that were cut from its beginning."""
+    """Number of tokens that were cut from its beginning."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -39,25 +39,27 @@ class Turn:
     """A turn of the policy in a conversation with an environment."""
 
     end: int
-    """Tokens of the response up to the end of the turn."""
+    """Number of tokens of the response up to the end of the turn."""
     reward: float
-    """What the environment gave for it."""
+    """Reward of the environment for the turn."""
     text: str = ""
-    """What the policy wrote, without thoughts."""
+    """Text of the policy, without thoughts."""
     observation: str = ""
-    """What the environment answered, as the policy read it."""
+    """Answer of the environment, as the policy read it."""
     role: str = "user"
-    """Of that message."""
+    """Role of the answer's message."""
     version: int = 0
     """Version of the weights that the turn was drawn from."""
     error: str | None = None
-    """What the text of the turn made the environment raise; None: nothing."""
+    """Error that the text of the turn caused in the environment; None if there was none."""
     numbers: Mapping[str, float] = field(default_factory=dict)
-    """Other numbers of the environment, by name."""
+    """Further numbers of the environment, by name."""
 
 
 def messages_of(turns: Sequence[Turn]) -> list[Message]:
-    """Return a conversation behind its prompt. What the environment answered at its end, nobody has read."""
+    """Return the messages of a conversation after its prompt. The last answer of the environment is left out, since the
+    policy has not read it.
+    """
     said = [
         (Message(role="assistant", content=each.text), Message(role=each.role, content=each.observation))
         for each in turns
@@ -70,42 +72,42 @@ class DrawnResponse:
     """A response that an engine drew. Its length is its number of tokens.
 
     An engine fills the fields up to `turn`; `fgrl.rollouts` adds the others. It also finds the characters of each token
-    (`fgrl.rollouts.offsets`), where somebody asks for them.
+    (`fgrl.rollouts.offsets`), on request.
     """
 
     token_ids: list[int]
-    """With the end-of-sequence token, unless the response was cut off or ended early."""
+    """Token ids of the response, with the end-of-sequence token unless the response was cut off or ended early."""
     finish: Finish
-    """How it ended: by an end-of-sequence token, by `DrawRequest.complete_at`, or at `max_new_tokens`. There is no other way:
-    a request that an engine gave up is an error, never a response.
+    """How the response ended: by an end-of-sequence token, by `DrawRequest.complete_at`, or at `max_new_tokens`. There
+    is no other value: if an engine gives up a request, this is an error, never a response.
     """
     version: int = 0
-    """Version of the weights it was drawn from (`Drawer.take`)."""
+    """Version of the weights that drew the response (`Drawer.take`)."""
     token_logp: list[float] | None = None
-    """Log-probabilities of the tokens, nats, at the temperature of sampling, as the engine computed them; None where
-    the engine draws from the very model that is trained.
+    """Log-probabilities of the tokens, nats, at the temperature of sampling, as the engine computed them; None if the
+    engine draws from the very model that is trained.
     """
     turn: list[int] | None = None
-    """Author of each token: the number of the turn in which the policy drew it, from 0; -1: an environment wrote it.
-    None: the policy drew all of them in one turn.
+    """Author of each token: the number of the turn in which the policy drew it, from 0, or -1 for a token of the
+    environment. None: the policy drew all tokens in one turn.
     """
     turns: Sequence[Turn] = ()
-    """Of a conversation with an environment."""
+    """Turns of a conversation with an environment."""
     terminated: bool = True
-    """False for a conversation that was truncated: more could have followed."""
+    """False for a conversation that was truncated although more could have followed."""
     lost: str | None = None
-    """Why the environment failed, so that nothing is known about the conversation; None: it did not."""
+    """Reason why the environment failed, so that the result of the conversation is unknown; None if it did not fail."""
     prompt: Prompt = Prompt(())
     text: str = ""
-    """Without special tokens and thoughts."""
+    """Text of the response, without special tokens and thoughts."""
     thought: str = ""
-    """What it thinks besides (`ModelSpec.thinking`)."""
+    """Thoughts of the response (`ModelSpec.thinking`)."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     @property
     def record(self) -> Response:
-        """Return what a JSON line stores of it."""
+        """Return the part of it that a JSON line stores."""
         about = {"thought": self.thought} if self.thought else {}
         return Response(text=self.text, finished=self.finish != "length", meta=about)

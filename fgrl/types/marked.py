@@ -1,4 +1,4 @@
-"""A text with numbered highlights: what a rewriter of a chain is shown, and what each of its steps gives back."""
+"""A text with numbered highlights: the input of a rewriter of a chain, and the result of each of its steps."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Highlight:
     start: int
     """First character, in code points of the text."""
     end: int
-    """The position after the last character; equal to `start` for a passage of which nothing is left."""
+    """Position after the last character; equal to `start` if nothing of the passage is left."""
 
     @property
     def key(self) -> tuple[Feeling, int]:
-        """What identifies it in every step of a chain."""
+        """Identifier of the highlight in every step of a chain."""
         return self.feeling, self.number
 
     @property
     def place(self) -> tuple[int, int]:
-        """Its characters, `start:end`."""
+        """Characters of the highlight, `start:end`."""
         return self.start, self.end
 
     def at(self, start: int, end: int) -> Highlight:
@@ -44,11 +44,11 @@ class Marked:
 
     text: str
     highlights: tuple[Highlight, ...]
-    """Sorted, each `key` once."""
+    """Highlights in order, each `key` once."""
 
     @classmethod
     def of(cls, text: str, highlights: Iterable[Highlight]) -> Marked:
-        """With the highlights in order."""
+        """Return a text with the highlights in order."""
         return cls(text, tuple(sorted(highlights)))
 
     def keys(self) -> set[tuple[Feeling, int]]:
@@ -56,7 +56,7 @@ class Marked:
         return {highlight.key for highlight in self.highlights}
 
     def disliked(self, number: int) -> Highlight:
-        """Return the disliked passage of this number. Raises KeyError when it is not marked."""
+        """Return the disliked passage with this number. Raises KeyError if it is not marked."""
         for highlight in self.highlights:
             if highlight.key == ("dislike", number):
                 return highlight

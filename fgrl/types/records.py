@@ -1,4 +1,4 @@
-"""What is read and written as text: samples, pairs, requests, and the folders that stages leave behind."""
+"""Records that are read and written as text: samples, pairs, requests, and the folders that stages leave behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with other values. A name that is no field is a TypeError: pydantic would store it unseen."""
+        """Return a copy with other values. A name that is not a field is a TypeError, since pydantic would store it
+        silently.
+        """
         for name in update or ():
             if name not in type(self).model_fields:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}: {', '.join(type(self).model_fields)}")
@@ -28,18 +30,18 @@ class Record(BaseModel):
 
 
 class AlarmRecord(Record):
-    """An alarm of a training that has gone off: a metric that left its bounds, from then until it was back in them."""
+    """An alarm of a training that has gone off: the time in which a metric was outside its bounds."""
 
     name: str
-    """The metric."""
+    """Name of the metric."""
     since: int
-    """The iteration in which it went off, from 0."""
+    """Iteration in which it went off, from 0."""
     value: float | None
-    """The metric then; None: it was not finite."""
+    """Value of the metric at that iteration; None if it was not finite."""
     bound: str
-    """The bound that it broke, in words."""
+    """Bound that the metric violated, in words."""
     until: int | None = None
-    """The iteration in which the metric was back; None: it was not, by the end."""
+    """Iteration in which the metric was back in its bounds; None if it was not by the end."""
 
 
 class Message(Record):
@@ -57,19 +59,21 @@ class Span(Record):
     start: int = Field(ge=0)
     """First character, in code points of the response's text."""
     end: int = Field(ge=0)
-    """The position after the last character."""
+    """Position after the last character."""
     label: float = 1.0
     """+1 good, -1 poor; any number is allowed."""
     weight: float = 1.0
-    """How much the span counts beside others."""
+    """Weight of the span relative to other spans."""
     reasons: list[str] = []
-    """The reasons that were ticked."""
+    """Ids of the reasons that were ticked."""
     note: str | None = None
-    """What was written about it in free text."""
+    """Free text about the span."""
     id: str | None = None
-    """Identifies it within its response."""
+    """Identifier of the span within its response."""
     answered_by: int | None = Field(None, ge=0)
-    """In a chain of rewrites, the place among the sample's responses of the one that addresses this span."""
+    """Place of the response that addresses this span, in a chain of rewrites: its index among the sample's
+    responses.
+    """
 
     @model_validator(mode="after")
     def _in_order(self) -> Span:
@@ -82,7 +86,7 @@ class Annotation(Record):
     """What one person or one model recorded about one response."""
 
     by: str = ""
-    """The person or the model; empty: unknown."""
+    """The person or the model; empty if unknown."""
     spans: list[Span] = []
     """Marked passages, in the order of marking."""
     critique: str | None = None
@@ -90,7 +94,7 @@ class Annotation(Record):
     answers: dict[str, Any] = {}
     """Answers to questions about the whole response, by question."""
     seconds: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """How long the annotator was active; None: not measured."""
+    """Time in seconds for which the annotator was active; None if it was not measured."""
 
 
 class Response(Record):
@@ -99,15 +103,15 @@ class Response(Record):
     text: str
     """The response without special tokens."""
     finished: bool | None = None
-    """True: it ended by itself; False: the length limit cut it; None: unknown."""
+    """True if it ended by itself, False if the length limit cut it, None if it is unknown."""
     score: float | None = Field(None, allow_inf_nan=False)
-    """What an annotator scored it; None: missing."""
+    """Score from an annotator; None if it is missing."""
     by: str | None = None
-    """The model or the person that wrote it; None: unknown."""
+    """Model or person that wrote it; None if it is unknown."""
     annotations: list[Annotation] = []
-    """One for each person or model that annotated it."""
+    """Annotations, one for each person or model that annotated the response."""
     meta: dict[str, Any] = {}
-    """Anything else that is known about it."""
+    """Any further facts about the response."""
 
     @model_validator(mode="after")
     def _spans_inside(self) -> Response:
@@ -119,38 +123,38 @@ class Response(Record):
 
     @property
     def spans(self) -> list[Span]:
-        """The spans of all annotations, in their order."""
+        """Spans of all annotations, in their order."""
         return [span for annotation in self.annotations for span in annotation.spans]
 
 
 class PairVerdict(Record):
-    """Which of two responses is better, decided by a person, a model or a rule."""
+    """Verdict of a person, a model or a rule on which of two responses is better."""
 
     first: int = Field(ge=0)
-    """Place of a response among the sample's responses."""
+    """Place of the first response among the sample's responses."""
     second: int = Field(ge=0)
-    """Place of the other one."""
+    """Place of the second response among the sample's responses."""
     verdict: Literal["first", "second", "tie"] | None
-    """The better one; None: missing."""
+    """The better response; None if the verdict is missing."""
     reason: str | None = None
-    """Why, in free text."""
+    """Reason for the verdict, in free text."""
     by: str = ""
-    """The person or the model that decided; empty: unknown."""
+    """Person or model that decided; empty if unknown."""
     p: float | None = Field(None, ge=0, le=1)
-    """Probability that the first is better; None: not known."""
+    """Probability that the first response is better; None if it is unknown."""
     agree: bool | None = None
-    """Did both orders of presentation give the same verdict? None: one is missing or was not asked for."""
+    """True if both orders of presentation gave the same verdict; None if one of them is missing or was not asked."""
 
 
 class Criterion(Record):
-    """One demand on a response; `check` names a verifier, None means that a judge decides."""
+    """A demand on a response. `check` names a verifier; None means that a judge decides."""
 
     text: str
     check: dict[str, Any] | None = None
 
 
 def has_turns(prompt: str | list[Message]) -> str | list[Message]:
-    """Return the prompt as it is. Raises ValueError for a conversation without a turn."""
+    """Return the prompt unchanged. Raises ValueError for a conversation without a turn."""
     if prompt == []:
         raise ValueError("the prompt has no turn")
     return prompt
@@ -160,7 +164,7 @@ Prompt = Annotated[str | list[Message], AfterValidator(has_turns)]
 
 
 class Sample(Record):
-    """A prompt and what is known about it: responses, what was annotated on them, which of them are preferred.
+    """A prompt and the facts known about it: responses, their annotations, and which of them are preferred.
 
     One structure holds K responses drawn from a model, the two responses of an annotation page, and a chain of rewrites
     (in order, the last one chosen).
@@ -168,20 +172,21 @@ class Sample(Record):
 
     id: str
     prompt: Prompt
-    """A text, or the turns of a conversation."""
+    """Prompt: a text, or the turns of a conversation."""
     reference: str | list[str] | None = None
-    """What the data consider right; several are alternatives."""
+    """Right answer according to the data; a list has alternatives."""
     rubric: list[Criterion] = []
-    """The demands on a response."""
+    """Demands on a response."""
     responses: list[Response] = []
     """Responses to the prompt."""
     chosen: int | None = Field(None, ge=0)
-    """Place of the response that answers the prompt: supervised finetuning trains on it, annotators mark it. None: no
-    response was singled out."""
+    """Place of the response that answers the prompt: supervised finetuning trains on it, annotators mark it. None if no
+    response was selected.
+    """
     verdicts: list[PairVerdict] | None = None
-    """Comparisons of two responses each; None: nobody compared them."""
+    """Comparisons of two responses each; None if none was made."""
     meta: dict[str, Any] = {}
-    """Anything else that is known about the prompt."""
+    """Any further facts about the prompt."""
 
     @model_validator(mode="after")
     def _places(self) -> Sample:
@@ -199,9 +204,8 @@ class Sample(Record):
 
     @property
     def chosen_response(self) -> Response | None:
-        """The chosen response, or else the only one; None where there is none.
-
-        Raises `DataError` where there are several of which none is chosen.
+        """The chosen response, or else the only one; None if there is no response. Raises `DataError` if there are
+        several and none is chosen.
         """
         if self.chosen is not None:
             return self.responses[self.chosen]
@@ -213,16 +217,16 @@ class Sample(Record):
         return self.responses[0] if self.responses else None
 
     def with_chosen(self, response: Response) -> Sample:
-        """Return a copy that is answered by `response`: it takes the place of the response that was chosen before, or
-        else comes after the others.
+        """Return a copy that is answered by `response`: it replaces the response that was chosen before, or else is
+        added after the others.
         """
         place = len(self.responses) if self.chosen is None else self.chosen
         responses = [*self.responses[:place], response, *self.responses[place + 1 :]]
         return self.model_copy(update={"responses": responses, "chosen": place})
 
     def with_scores(self, scores: Sequence[float | None]) -> Sample:
-        """Return a copy with a score for each response, in their order. Raises ValueError when there are more or
-        fewer.
+        """Return a copy with a score for each response, in their order. Raises ValueError if the numbers of scores and
+        responses differ.
         """
         pairs = zip(self.responses, scores, strict=True)
         return self.model_copy(
@@ -235,7 +239,7 @@ class Sample(Record):
 
 
 class Pair(Record):
-    """Two responses to one prompt, the first preferred."""
+    """Two responses to one prompt, of which the first is preferred."""
 
     id: str
     prompt: Prompt
@@ -245,57 +249,59 @@ class Pair(Record):
 
 
 class Request(Record):
-    """One question to a language model. What is None is the client's own setting."""
+    """A question to a language model. A field that is None takes the client's own setting."""
 
     messages: list[Message]
     sample: int = 0
-    """Which of several answers to the same question; part of what it is cached by."""
+    """Number of the answer, from several to the same question; part of the cache key."""
     json_schema: dict[str, Any] | None = None
-    """The JSON schema that the answer is to fit, for endpoints that can hold a model to one."""
+    """JSON schema of the answer, for endpoints that can constrain a model's output to a schema."""
     max_tokens: int | None = None
     temperature: float | None = None
     logprobs: int = 0
-    """Ask for this many most probable first tokens with their log-probabilities."""
+    """Number of most probable first tokens to return with their log-probabilities."""
     about: str = ""
-    """Id of the sample that it is about, for lists of failures; no part of what it is cached by."""
+    """Id of the sample that the request is about, for lists of failures; not a part of the cache key."""
 
 
 class Usage(Record):
-    """What an answer took."""
+    """Tokens and cost of an answer."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float | None = None
-    """None: the model's price is not known. 0 only where nothing is charged."""
+    """Cost in USD; None if the model's price is unknown. 0 only if nothing is charged."""
 
 
 class Completion(Record):
-    """The answer to a request, or why there is none."""
+    """Answer to a request, or the reason why there is none."""
 
     text: str = ""
     finish: str | None = None
-    """As the endpoint calls it: "stop", "length", ..."""
+    """Reason for the end in the endpoint's words: "stop", "length", ..."""
     usage: Usage = Usage()
     cached: bool = False
-    """It was answered before; nothing was asked and nothing spent."""
+    """True if the answer comes from the cache: nothing was asked and nothing spent."""
     logprobs: dict[str, float] | None = None
-    """Log-probabilities (nats) of the most probable first tokens, where they were asked for and the endpoint gives
+    """Log-probabilities (nats) of the most probable first tokens, if they were requested and the endpoint returns
     them.
     """
     error: str | None = None
-    """Why there is no answer. Such a request is missing and counted, never taken for an answer."""
+    """Reason why there is no answer. Such a request is missing and counted, never taken for an answer."""
 
 
 R = TypeVar("R", bound=Record)
 
 
 def write_jsonl(path: Path, records: Iterable[Record]) -> int:
-    """Write records, one a line, finished by rename. Returns how many."""
+    """Write records, one per line; the file appears under its name only when it is complete. Return the number of
+    records.
+    """
     return write_lines(path, (record.model_dump_json(exclude_defaults=True) for record in records))
 
 
 def parse_line(line: str, record: type[R], where: str, hint: str = "") -> R:
-    """One line of JSON as a record; one that does not fit raises `DataError` with its place."""
+    """Return one line of JSON as a record; a line that does not fit raises `DataError` with its place."""
     try:
         return record.model_validate_json(line)
     except ValidationError as error:
@@ -307,7 +313,7 @@ def parse_line(line: str, record: type[R], where: str, hint: str = "") -> R:
 
 
 def read_jsonl(path: Path, record: type[R]) -> Iterator[R]:
-    """Read records back; a line that does not fit raises `DataError` with its place."""
+    """Yield the records of a file; a line that does not fit raises `DataError` with its place."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             yield parse_line(line, record, f"{path}:{number}")
@@ -317,24 +323,26 @@ def read_jsonl(path: Path, record: type[R]) -> Iterator[R]:
 
 
 class Samples(Product):
-    """`samples.jsonl`."""
+    """Product with samples: `samples.jsonl`."""
 
     def read(self) -> Iterator[Sample]:
         return read_jsonl(self.path / "samples.jsonl", Sample)
 
 
 class Pairs(Product):
-    """`pairs.jsonl`."""
+    """Product with pairs: `pairs.jsonl`."""
 
     def read(self) -> Iterator[Pair]:
         return read_jsonl(self.path / "pairs.jsonl", Pair)
 
 
 class Checkpoint(Product):
-    """A model: safetensors weights (or an adapter), the tokenizer, and `fgrl.json`, which says how it was made."""
+    """Product with a model: safetensors weights (or an adapter), the tokenizer, and `fgrl.json`, which tells how it was
+    made.
+    """
 
     def about(self) -> dict[str, Any]:
-        """Return the content of `fgrl.json`. Raises `DataError` for a broken one."""
+        """Return the content of `fgrl.json`. Raises `DataError` if it is broken."""
         try:
             return _read_object(self.path / "fgrl.json")
         except ValueError as error:
@@ -342,14 +350,14 @@ class Checkpoint(Product):
 
 
 class Stats(Product):
-    """A fitted normalizer: `stats.json`, and the points it was fitted on."""
+    """Product with a fitted normalizer: `stats.json`, and the points of the fit."""
 
     def read(self) -> dict[str, Any]:
         return _read_object(self.path / "stats.json")
 
 
 class Report(Product):
-    """Measured numbers: `metrics.json`, and `answers.jsonl`."""
+    """Product with measured numbers: `metrics.json`, and `answers.jsonl`."""
 
     def read(self) -> dict[str, Any]:
         return _read_object(self.path / "metrics.json")

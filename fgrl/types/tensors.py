@@ -60,7 +60,7 @@ class TensorRows:
         })  # fmt: skip
 
     def tensors(self) -> dict[str, tuple[Column, Tensor]]:
-        """Return the declaration and the value of every column that is a tensor. Raises ValueError for two of one
+        """Return the declaration and the value of every column that is a tensor. Raises ValueError if two have the same
         name.
         """
         columns: dict[str, tuple[Column, Tensor]] = {}
@@ -75,7 +75,9 @@ class TensorRows:
         return columns
 
     def added(self, base: type[TensorRows]) -> dict[str, tuple[Column, Tensor]]:
-        """Return the same of the columns that `base` does not have: those of a subclass, and named ones."""
+        """Return the declaration and the value of every column that `base` does not have: columns of a subclass, and
+        named ones.
+        """
         return {name: column for name, column in self.tensors().items() if name not in declarations(base)}
 
 
@@ -116,18 +118,18 @@ WHOLE_STEP = {"column": of_all_rows()}
 LENT_POLICY = {"column": of_all_rows(lambda values, counts: the_same(values))}
 OF_SAMPLING = {"column": of_all_rows(lambda values, counts: as_drawn(values))}
 NEED_OF_FIELD = {"lent_policy": "policy", "row": "policy"}
-"""What to ask for in `needs` where it is not called as the field that it fills."""
+"""Name of a field in `needs`, if it differs from the field's own name."""
 
 
 def the_same(values: Sequence[Any]) -> Any:
-    """Return the object that all parts have. Raises ValueError for different ones."""
+    """Return the object that all parts share. Raises ValueError if they differ."""
     if any(value is not values[0] for value in values):
         raise ValueError("the parts were drawn by different models")
     return values[0]
 
 
 def as_drawn(values: Sequence[Any]) -> Any:
-    """Return the value that all parts have. Raises ValueError for different ones."""
+    """Return the value that all parts have. Raises ValueError if they differ."""
     if any(value != values[0] for value in values):
         raise ValueError("the parts were drawn in different ways")
     return values[0]
@@ -149,20 +151,20 @@ class Tokens(TensorRows):
 
     @property
     def drawn(self) -> Tensor:
-        """[B,T] bool: the real tokens that the policy drew. Metrics, advantages and losses of a policy count these alone;
-        what an environment wrote is read, and never trained on.
+        """[B,T] bool: the real tokens that the policy drew. Metrics, advantages and losses of a policy count only
+        these; the tokens of an environment are read, but never trained on.
         """
         return self.mask if self.turn is None else self.mask & (self.turn >= 0)
 
     @property
     def turn_ids(self) -> Tensor:
-        """[B,T] long: the turn in which the policy drew the token, from 0; -1 where it drew none."""
+        """[B,T] long: the turn in which the policy drew the token, from 0; -1 for any other token."""
         return torch.where(self.drawn, 0 if self.turn is None else self.turn, -1)
 
 
 @dataclass
 class Rollout(Tokens):
-    """Sampled responses and what was computed about them; a field is None when nobody needs it."""
+    """Sampled responses and the values computed about them; a field is None if no component needs it."""
 
     group: Tensor = field(metadata=RESPONSE)  # [B] long: which prompt
     samples: list[Sample] = field(metadata=RESPONSE)
@@ -208,14 +210,12 @@ class Rollout(Tokens):
     @property
     def policy(self) -> Any:
         """The model that drew the responses, as a `fgrl.rollouts.policies.Policy`, for a component whose `needs`
-        contain "policy".
-
-        Raises ValueError when nobody asked for it.
+        contain "policy". Raises ValueError if no component asked for it.
         """
         return self.filled("lent_policy").of(self)
 
     def filled(self, name: str) -> Any:
-        """Return a field that is filled on request; raises ValueError when nobody asked for it."""
+        """Return a field that is filled on request. Raises ValueError if no component asked for it."""
         value = getattr(self, name)
         if value is None:
             need = NEED_OF_FIELD.get(name, name)
@@ -225,7 +225,7 @@ class Rollout(Tokens):
 
 @dataclass
 class Segmentable(TensorRows):
-    """The input of a segmenter. `Rollout` and encoded data sets both give one."""
+    """Input of a segmenter. `Rollout` and encoded data sets both provide it."""
 
     ids: Tensor = field(metadata=TOKEN)  # [B,T] long
     mask: Tensor = field(metadata=TOKEN)  # [B,T] bool
@@ -240,7 +240,7 @@ class Segmentable(TensorRows):
 
 @dataclass
 class Rewards(TensorRows):
-    """The rewards of a rollout. A reward with more columns subclasses this (see `fgrl.types.columns`)."""
+    """Rewards of a rollout. A reward with more columns subclasses this (see `fgrl.types.columns`)."""
 
     response: Tensor = field(metadata=RESPONSE)  # [B]; NaN = missing
     token: Tensor = field(metadata=TOKEN)  # [B,T]; 0 where no reward was assigned
@@ -257,7 +257,7 @@ class Rewards(TensorRows):
     metrics: Mapping[str, Number] = field(default_factory=dict, metadata=METRICS)
 
     def column(self, name: str) -> Any:
-        """Return an optional field, or one of `columns`. Raises ValueError when the reward does not fill it."""
+        """Return an optional field, or one of `columns`. Raises ValueError if the reward does not fill it."""
         value = self.columns.get(name, getattr(self, name, None))
         if value is None:
             filled = ", ".join(sorted(self.columns)) or "none"
@@ -267,7 +267,7 @@ class Rewards(TensorRows):
 
 @dataclass
 class Advantages(TensorRows):
-    """The weights of the policy gradient. An algorithm with more columns subclasses this (see `fgrl.types.columns`)."""
+    """Weights of the policy gradient. An algorithm with more columns subclasses this (see `fgrl.types.columns`)."""
 
     advantage: Tensor = field(metadata=TOKEN)  # [B,T]
     returns: Tensor | None = field(default=None, metadata=TOKEN)  # [B,T]
@@ -290,7 +290,7 @@ class StepTotals(TypedDict):
 
 @dataclass
 class Batch(Tokens):
-    """Rows of one micro-batch as the loss of an algorithm gets them.
+    """Rows of one micro-batch, the input of an algorithm's loss.
 
     `total_tokens` and `total_rows` count drawn tokens (of `Advantages.trained` those) and rows of the whole
     optimizer step (all micro-batches, all ranks) and `scale` undoes the averaging over micro-batches and ranks, so that
@@ -308,7 +308,9 @@ class Batch(Tokens):
     temperature: float = field(default=1.0, metadata=WHOLE_STEP)
 
     def totals(self) -> StepTotals:
-        """`ops.aggregate(x, batch.drawn, how, **batch.totals())` is this micro-batch's share of the step's loss."""
+        """Arguments that turn an aggregate into the micro-batch's share of the step's loss: `ops.aggregate(x,
+        batch.drawn, how, **batch.totals())`.
+        """
         return StepTotals(
             total_tokens=self.total_tokens, total_rows=self.total_rows, planned_rows=self.planned_rows, scale=self.scale
         )  # fmt: skip

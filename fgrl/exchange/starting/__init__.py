@@ -1,4 +1,6 @@
-"""From a file of rows and a model to a first recipe: what `fgrl init` finds out about them, and what it writes."""
+"""From a file of rows and a model to a first recipe: the facts that `fgrl init` finds out about them, and the files
+that it writes.
+"""
 
 from fgrl.exchange.starting.choice import choose
 from fgrl.exchange.starting.columns import KINDS, REWARDED, Kind

@@ -1,4 +1,4 @@
-"""Choose what to train by what is known about good answers."""
+"""Choose the kind of training by what is known about good answers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ KNOWN: dict[Kind, str] = {
     "dpo": "the rows have preferred and rejected answers",
     "sft": "the rows have answers",
 }
-"""Kinds that learn from rows, and what these have. The first that fits is chosen: what says most about the places in an answer."""
+"""Kinds that learn from rows, and the reason to choose each. The first that fits is chosen: the kinds with the most
+detailed knowledge about an answer come first.
+"""
 
 
 def choose(data: Path, columns: Mapping[str, str], *, reward: bool, tools: bool) -> tuple[Kind, str]:
-    """Return the kind to train, and why. Raises `UsageError` where nothing is known but prompts.
-
-    reward: a reward function is named. tools: the functions of an agent are.
+    """Return the kind to train, and why. Raises `UsageError` if only prompts are known. reward: a reward function is
+    named. tools: the functions of an agent are named.
     """
     table = read_table(data)
     fitting = [kind for kind in KNOWN if _fits(kind, table, str(data), columns)]

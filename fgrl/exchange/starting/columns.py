@@ -1,4 +1,4 @@
-"""Guess the columns of prompts, answers and preferences of a table by their names and by what is in them."""
+"""Guess the columns of prompts, answers and preferences of a table by their names and their content."""
 
 from __future__ import annotations
 
@@ -27,31 +27,29 @@ NAMES = {
     "marks": ("marks", "spans", "highlights", "annotations"),
     "reference": columns("response"),
 }
-"""Usual names of the columns of a role that no other toolkit has."""
+"""Usual names of the columns of a role that exists in no other toolkit."""
 MOSTLY = 0.9
-"""Share of the values that have to be of a kind; rows with other values do not fit, and are counted later."""
+"""Share of the values that must be of a kind. Rows with other values do not fit, and are counted later."""
 SHORT = 8
-"""Words of an answer that another answer can be expected to contain."""
+"""Maximum number of words of an answer that another answer can be expected to contain."""
 
 
 @dataclass
 class Detected:
-    """The columns that were chosen, and why."""
+    """The columns that were chosen, and the reasons."""
 
     form: str
-    """`format` of the reader."""
+    """Value of the reader's `format`."""
     columns: dict[str, Any] = field(default_factory=dict)
-    """`columns` of the reader: a column by role, and `meta`."""
+    """Value of the reader's `columns`: a column by role, and `meta`."""
     reference: str | None = None
-    """The column whose texts are the right answers."""
+    """Column whose texts are the right answers."""
     assumptions: list[str] = field(default_factory=list)
 
 
 def detect(kind: Kind, rows: Sequence[Row], where: str, given: Mapping[str, str] | None = None) -> Detected:
-    """Return the columns for a kind of training. Raises `DataError` with the first row when none fit.
-
-    where: what the data is called in messages. given: columns by role that need no guess; `UsageError` for one that is
-    not there.
+    """Return the columns for a kind of training. Raises `DataError` with the first row if none fit. where: name of the
+    data in messages. given: columns by role that need no guess; raises `UsageError` if one of them does not exist.
     """
     table = _Columns(rows, where, kind, given or {})
     if kind in ("rtt", "critic", "chains") and not given and _are_records(rows[0]):
@@ -91,7 +89,7 @@ class _Columns:
         self._others: dict[str, list[str]] = {}
 
     def found(self, form: str) -> dict[str, Any]:
-        """Return the columns that a format needs, by role: the first of its alternatives of which all are there."""
+        """Return the columns that a format needs, by role: those of the first alternative whose columns all exist."""
         for roles in ALTERNATIVES[form]:
             found = {role: name for role, fits in roles.items() if (name := self.pick(role, fits))}
             if len(found) == len(roles):
@@ -107,8 +105,8 @@ class _Columns:
         return found
 
     def pick(self, role: str, fits: Callable[[Any], bool], share: float = MOSTLY) -> str | None:
-        """Return the first of the usual names of a role that a column has and whose values fit; the others are
-        remembered for the notes. A column that was given is taken as it is.
+        """Return the first of the usual names of a role that exists as a column and whose values fit. The others are
+        remembered for the notes. A given column is taken without a check.
         """
         if role in self.given:
             return self.given[role]
@@ -121,7 +119,7 @@ class _Columns:
         return fitting[0] if fitting else None
 
     def notes(self, columns: Mapping[str, Any]) -> list[str]:
-        """Name the columns that were chosen, and the alternatives."""
+        """Return sentences that name the chosen columns and the alternatives."""
         notes = ["columns: " + ", ".join(f'{role} from "{name}"' for role, name in columns.items())]
         for role, name in columns.items():
             others = [other for other in self._others.get(role, []) if other not in columns.values()]
@@ -188,7 +186,7 @@ def _is_prompt(value: Any) -> bool:
 
 
 def _is_conversation(value: Any) -> bool:
-    """Messages that end with an answer."""
+    """Return True for messages that end with an answer."""
     return _are_messages(value) and value[-1]["role"] == "assistant"
 
 
@@ -203,7 +201,7 @@ ALTERNATIVES: dict[str, list[dict[str, Callable[[Any], bool]]]] = {
     ],
     "prompts": [{"prompt": _is_prompt}, {"messages": _are_messages}, {"chosen": _is_conversation}],
 }  # fmt: skip
-"""Roles of the columns of a format, and what fits them."""
+"""Roles of the columns of a format, and the values that fit them."""
 WANTED = {
     "sft": ("a prompt and an answer, or a list of messages {role, content} that ends with an answer", "prompt", "response"),
     "preference": ("a preferred and a rejected answer to the same prompt", "chosen", "rejected"),
@@ -213,4 +211,4 @@ WANTED = {
         "a list of marked passages of the answer, [start, end, label] or {text, label}, beside prompt and answer", "marks",
     ),
 }  # fmt: skip
-"""In words, with the roles that `--columns` can name."""
+"""Needed columns in words, with the roles that `--columns` can name."""

@@ -21,9 +21,9 @@ torch = lazy.load("torch")
 
 STUB = "rewards.py"
 PROMPTS = ("relevance.txt", "mark_taxonomy.txt", "judge_criterion.txt", "critic_answer.txt", "critique_answer.txt")
-"""Prompt files of fgrl that a recipe may name; they are copied beside it."""
+"""Prompt files of fgrl that a recipe may name; they are copied to the recipe's folder."""
 FEWEST = 8
-"""Rows below which nothing can be held out."""
+"""Minimum number of rows from which some are held out."""
 
 
 @dataclass(frozen=True)
@@ -34,25 +34,27 @@ class Request:
     data: Path
     model: str
     output: Path
-    """The recipe's file."""
+    """Path of the recipe's file."""
     reward: str | None = None
-    """`FILE.py:FUNCTION`, for `ppo`, `grpo` and `agent`."""
+    """Reward function as `FILE.py:FUNCTION`, for `ppo`, `grpo` and `agent`."""
     system: str | None = None
     chat_template: Path | None = None
     gpu: bool | None = None
     """True if the recipe is for a GPU; None: if this machine has one."""
     max_prompt_tokens: int | None = None
-    """The limit of prompts; None: chosen by the lengths that were counted."""
+    """Maximum number of tokens of a prompt; None: chosen by the lengths that were counted."""
     max_tokens: int | None = None
-    """The limit of prompt and answer together, where the rows have answers; None: chosen."""
+    """Maximum number of tokens of prompt and answer together, if the rows have answers; None: chosen."""
     max_new_tokens: int | None = None
-    """The limit of answers that models draw; None: chosen by the lengths of a few that the model draws."""
+    """Maximum number of tokens of an answer that models draw; None: chosen by the lengths of a few answers that the
+    model draws.
+    """
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns by role that need no guess."""
     tools: Sequence[str] = ()
-    """`FILE.py:FUNCTION` each, for `agent`."""
+    """Functions of an agent, each as `FILE.py:FUNCTION`."""
     chosen: str = ""
-    """Why the kind was chosen; empty where it was named."""
+    """Reason why the kind was chosen; empty if it was named."""
 
 
 @dataclass
@@ -63,14 +65,14 @@ class Draft:
     assumptions: list[str]
     """Findings and assumptions, one sentence each."""
     files: dict[Path, str] = field(default_factory=dict)
-    """Other files to write, and their texts."""
+    """Texts of other files to write, by name."""
     prompts: list[str] = field(default_factory=list)
-    """Prompt files of fgrl that the recipe reads beside it."""
+    """Prompt files of fgrl beside the recipe that it reads."""
 
 
 def draft(request: Request) -> Draft:
-    """Return the recipe for a request; nothing is written. Raises `UsageError` for what was asked for wrongly,
-    `DataError` for rows that do not fit.
+    """Return the recipe for a request; nothing is written. Raises `UsageError` for a wrong request, `DataError` for
+    rows that do not fit.
     """
     # 1. the rows, 2. their columns
     table = read_table(request.data)
@@ -143,7 +145,7 @@ def draft(request: Request) -> Draft:
 
 
 def _needs_teacher(kind: Kind, rows: Sequence[Any]) -> str | None:
-    """Return why a language model has to be asked; None if it need not be."""
+    """Return the reason why a language model has to be asked; None if it is not needed."""
     if kind == "rtt" and any(criterion.check is None for row in rows for criterion in row.rubric):
         return "criteria without a check need a judge"
     return "nothing is marked in the rows" if kind == "critic" and not _marked(rows) else None
@@ -155,8 +157,8 @@ def _marked(rows: Sequence[Any], below: float = float("inf")) -> bool:
 
 
 def _model(request: Request, folder: Path) -> tuple[dict[str, str | None], ModelSpec]:
-    """Return the model's settings as the recipe has them (a folder relative to the recipe, anything else as it is), and
-    with whole paths.
+    """Return the model's settings for the recipe (a folder relative to the recipe, anything else unchanged), and the
+    settings with absolute paths.
     """
     given, name, template = files.expanded(request.model), request.model, request.chat_template
     here = files.is_folder(given)
@@ -174,7 +176,7 @@ def _model(request: Request, folder: Path) -> tuple[dict[str, str | None], Model
 
 
 def _reward(request: Request, function: Any, table: Table) -> tuple[str, dict[str, str]]:
-    """Return the reward function as the recipe names it, and the file to write when none was named."""
+    """Return the reward function as the recipe names it, and the file to write if none was named."""
     folder = request.output.parent
     if function is not None:
         return _named(function.path, folder), {}
@@ -190,7 +192,7 @@ def _named(function: str, folder: Path) -> str:
 
 
 def _built(given: str) -> Any:
-    """Return the reward of a function. Raises `Problems` where there is no such function."""
+    """Return the reward of a function. Raises `Problems` if there is no such function."""
     path, _, function = given.rpartition(":")
     if not function.isidentifier() or not path.endswith(".py"):
         raise UsageError(f"--reward {given}: wants FILE.py:FUNCTION, as in rewards.py:score")
@@ -246,7 +248,9 @@ def _about_tokens(request: Request, reward: str | None) -> Iterator[str]:
 
 
 def _stub(columns: Sequence[str]) -> str:
-    """Return a file with a placeholder reward. columns: of the data, which the function may take as arguments."""
+    """Return a file with a placeholder reward. columns: columns of the data, which the function may take as
+    arguments.
+    """
     names = ", ".join(name for name in columns if name not in ("prompt", "messages"))
     text = (HERE / "rewards.py.txt").read_text(encoding="utf-8")
     return text.replace("COLUMNS", f": {names}" if names else "")

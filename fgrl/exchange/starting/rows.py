@@ -1,4 +1,4 @@
-"""The rows of a file or of a data set of the hub, and the settings of the reader that reads them."""
+"""The rows of a file or of a data set on the hub, and the settings of the reader that reads them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fgrl.registry import did_you_mean
 
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 LOOKED_AT = 1000
-"""Rows that decide what a column holds."""
+"""Number of rows that decide the content of a column."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, as their reader reads them."""
+    """Rows as their reader yields them."""
 
     rows: Sequence[Row]
-    """The first of them."""
+    """The first rows."""
     count: int
     reader: dict[str, Any]
-    """The reader's name and the field with the data: an absolute path, or the name of a data set of the hub."""
+    """Reader's name and the field with the data: an absolute path, or the name of a data set on the hub."""
 
     def reader_beside(self, folder: Path) -> dict[str, Any]:
-        """`reader` with the file relative to a folder."""
+        """Return `reader` with the file relative to a folder."""
         if "files" in self.reader:
             return self.reader | {"files": [beside(Path(self.reader["files"][0]), folder)]}
         if self.reader["name"] == "jsonl":
@@ -41,7 +41,7 @@ class Table:
 
 
 class _Listener:
-    """Parts of a run that a reader needs."""
+    """The parts of a run that a reader needs."""
 
     limit = None
 
@@ -58,8 +58,9 @@ def beside(path: Path, folder: Path) -> str:
 
 
 def read_table(path: Path) -> Table:
-    """Return the rows of a file, or of a data set of the hub (`owner/name`). Raises `UsageError` for a file that does not
-    exist or is of another kind, `DataError` for rows that cannot be read, `Unavailable` where the hub cannot be reached.
+    """Return the rows of a file, or of a data set on the hub (`owner/name`). Raises `UsageError` for a file that does
+    not exist or is of another kind, `DataError` for rows that cannot be read, `Unavailable` if the hub cannot be
+    reached.
     """
     form, whole = FORMATS.get(path.suffix.lower()), str(path.resolve())
     if files.is_file(path):
@@ -80,8 +81,8 @@ def read_table(path: Path) -> Table:
 
 
 def read_all(reader: dict[str, Any], total: int) -> tuple[list[Any], int, str]:
-    """Return the samples (or pairs) that a reader makes of `total` rows, the number of rows that do not fit, and what it
-    says about the first of them. Raises `DataError` when none fits.
+    """Return the samples (or pairs) that a reader makes of `total` rows, the number of rows that do not fit, and its
+    message about the first of them. Raises `DataError` if none fits.
     """
     built, listener = _opened(reader | {"bad_rows": "drop"})
     rows = list(built.pairs() if reader["format"] == "preference" else built.read())

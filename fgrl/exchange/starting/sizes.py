@@ -1,4 +1,4 @@
-"""Numbers of tokens of prompts and answers, and the sizes of a recipe that follow."""
+"""Numbers of tokens of prompts and answers, and the sizes of a recipe that follow from them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ tokens = lazy.load("fgrl.feedback.llm.tokens")
 torch = lazy.load("torch")
 
 DRAWN = 8
-"""Answers whose lengths decide how long answers may be."""
+"""Number of drawn answers whose lengths decide the length limit of answers."""
 MEASURED = 2000
-"""Rows whose tokens are counted."""
+"""Number of rows whose tokens are counted."""
 LONGEST_PROMPT, LONGEST_ROW = 1024, 2048
-"""Tokens to which limits are set at most, whatever the data has."""
+"""Upper bounds of the limits in tokens, whatever the data has."""
 IN_GROUPS = ("grpo", "rtt", "agent")
 """Kinds that compare several answers to a prompt."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens: median, 95th percentile and maximum."""
+    """Number of tokens: median, 95th percentile and maximum."""
 
     median: int
     most: int
@@ -50,7 +50,7 @@ class Lengths:
 
 
 class Counter:
-    """Counts tokens as a model reads them; an estimate where its tokenizer is not on this machine."""
+    """Counter of a model's tokens; it estimates if the model's tokenizer is not on this machine."""
 
     def __init__(self, model: ModelSpec) -> None:
         self.positions = _positions(model)
@@ -63,7 +63,7 @@ class Counter:
         return Lengths.of([self._prompt(row.prompt) for row in rows[:MEASURED]])
 
     def answers(self, rows: Sequence[Sample | Pair]) -> Lengths | None:
-        """Return None where the rows have prompts alone."""
+        """Return the lengths of the answers; None if the rows have only prompts."""
         counts = [self._answer(answer) for row in rows[:MEASURED] for answer in _answers_of(row)]
         return Lengths.of(counts) if counts else None
 
@@ -79,25 +79,25 @@ class Counter:
         return len(rollouts.encode_prompt(self.tokenizer, prompt))
 
     def _answer(self, answer: str) -> int:
-        """Tokens with the one that ends it."""
+        """Return the number of tokens, including the one that ends the answer."""
         if self.tokenizer is None:
             return tokens.estimate(Request(messages=[Message(role="assistant", content=answer)]))
         return len(self.tokenizer(answer, add_special_tokens=False).input_ids) + 1
 
 
 def rounded_up(tokens: float, to: int = 16) -> int:
-    """To a multiple of 16."""
+    """Return the number of tokens, rounded up to a multiple of 16."""
     return to * max(1, math.ceil(tokens / to))
 
 
 def prompt_limit(prompts: Lengths) -> int:
-    """Return `max_prompt_tokens` for prompts of such lengths."""
+    """Return `max_prompt_tokens` for prompts of these lengths."""
     return rounded_up(prompts.longest if prompts.longest <= LONGEST_PROMPT else min(prompts.most, LONGEST_PROMPT))
 
 
 def drawn(spec: ModelSpec, rows: Sequence[Sample | Pair], max_prompt: int, most: int) -> tuple[Lengths, int] | None:
-    """Draw an answer to each of a few prompts. Return their lengths in tokens, and the number of those that were cut at
-    `most`; None where the model is not on this machine.
+    """Draw an answer to each of a few prompts. Return their lengths in tokens, and the number of answers that were cut
+    at `most`; None if the model is not on this machine.
     """
     samples = [Sample(id=str(number), prompt=row.prompt) for number, row in enumerate(rows[:DRAWN])]
     sampling = Sampling(max_new_tokens=most, max_prompt_tokens=max_prompt, **numbers()["drawing"])
@@ -116,9 +116,9 @@ def sizes(
     kind: str, count: int, prompts: Lengths, answers: Lengths | None, max_prompt: int, max_tokens: int | None,
     new_tokens: int, positions: int, machine: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the sizes for so many rows of such lengths, by their names in the templates.
+    """Return the sizes for this number of rows with these lengths, by their names in the templates.
 
-    positions: tokens that the model can read. machine: `gpu` or `no_gpu`. max_tokens: the limit that was asked for.
+    positions: number of tokens that the model can read. machine: `gpu` or `no_gpu`. max_tokens: the requested limit.
     """
     limits = numbers()[machine]
     share = 0.2 if count < 1_000 else 0.1 if count < 10_000 else 0.02

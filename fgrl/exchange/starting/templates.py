@@ -1,4 +1,4 @@
-"""The recipes of `templates/`, filled in. `<< >>` is a value, `% if` a line that depends on one; `${...}` is left to the
+"""The recipes of `templates/`, filled in. `<< >>` is a value, `% if` a line that depends on one; `${...}` stays for the
 recipe.
 """
 
@@ -24,7 +24,9 @@ WIDTH = 120
 
 @cache
 def numbers() -> dict[str, Any]:
-    """Return `numbers.yaml`. A number such as 1e-4 is a text there, so that it is written as it is."""
+    """Return the content of `numbers.yaml`. A number such as 1e-4 is a text there, so that it is written in this
+    form.
+    """
     loaded: dict[str, Any] = yaml.safe_load((HERE / "numbers.yaml").read_text(encoding="utf-8"))
     return loaded
 
@@ -47,7 +49,9 @@ def _as_comment(lines: Sequence[str]) -> str:
 
 
 class _Flow(yaml.SafeDumper):  # type: ignore[misc]
-    """Writes texts so that a recipe takes them as they are: `${` would ask for another value, and `1e5` is a number."""
+    """Writer of texts in a form that a recipe reads unchanged: `${` would otherwise refer to another value, and `1e5`
+    would be a number.
+    """
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

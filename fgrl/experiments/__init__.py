@@ -1,1 +1,1 @@
-"""From a recipe to finished stages."""
+"""Translation of recipes into finished stages."""

@@ -1,1 +1,1 @@
-"""The report of a run and of a sweep, and the page on which people mark spans."""
+"""The report of a run and of a sweep, and the page for annotating spans."""

@@ -1,4 +1,4 @@
-"""From a recipe to its results: keys, a plan, and the execution of what is missing. Loaded when first touched."""
+"""Keys, plans and execution of the stages of a recipe. Submodules are loaded when first used."""
 
 from __future__ import annotations
 

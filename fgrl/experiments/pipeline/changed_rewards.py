@@ -1,4 +1,4 @@
-"""Changes of a reward's files since a finished stage was made with it."""
+"""Changes of the files of a reward since a finished stage was made with it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fgrl.runs.results.differing import inside
 
 
 def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> list[str]:
-    """Names of the files of a reward whose content is another one than when a stage was made: files that the reward's
-    settings name, those that a file with functions imports, and files of the recipe's `imports` that define the reward
-    or a component in it.
+    """Return the names of the files of a reward whose content has changed since a stage was made: files that the
+    reward's settings name, files that a Python file of functions imports, and files of the recipe's `imports` that
+    define the reward or a component in it.
 
-    identity: of the stage; path: of the reward in the stage's settings.
+    identity: the identity of the stage. path: the path of the reward in the stage's settings.
     """
     then = reduce(inside, path, identity.get("settings"))
     changed: dict[str, None] = dict.fromkeys(_changed_imports(reward, identity))
@@ -41,9 +41,9 @@ def changed_files(reward: Reward, identity: Mapping[str, Any], path: Key) -> lis
 
 
 def _changed_imports(reward: Reward, identity: Mapping[str, Any]) -> list[str]:
-    """Names of the imported files with the reward's code, and of the files beside them that they import, whose content
-    the stage did not record. One without sources is that of a stage that used no imported file: nothing is known of its
-    rewards' files.
+    """Return the names of the imported files with the reward's code, and of the files beside them that they import,
+    whose content the stage did not record. An identity without sources is from a stage that used no imported file, so
+    nothing is known about the files of its rewards.
     """
     recorded = set(identity.get("sources", {}).values())
     if not recorded:
@@ -57,7 +57,7 @@ def _changed_imports(reward: Reward, identity: Mapping[str, Any]) -> list[str]:
 
 
 def _digest(file: Path) -> str | None:
-    """None of a file that was removed."""
+    """Return the sha256 of a file, or None if the file was removed."""
     return keys.sha256(file) if file.is_file() else None
 
 

@@ -1,4 +1,4 @@
-"""A stage in processes of its own, one for each device, which torchrun's agent starts."""
+"""A stage in separate processes, one for each device, started by torchrun's agent."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from fgrl.experiments.pipeline.planning import Planned
 from fgrl.training import launching
 
 POLL = 0.2
-"""Seconds between two looks at whether an interrupt was asked for."""
+"""Seconds between two checks for an interrupt."""
 ENDED = "ended-ranks.json"
-"""In the folder of the invocation: how the ranks have ended, until it is read."""
+"""File in the folder of the invocation that records how the ranks ended, until it is read."""
 
 
 def is_needed(stage: Planned) -> bool:
-    """Return True if the stage needs processes of its own: not when this process is one of them."""
+    """Return True if the stage needs separate processes: False when this process is one of them."""
     return stage.stage.processes() > 1 and ranks.started() in (None, 1)
 
 
 def run(stage: Planned, folder: Path, invocation: Invocation, console: Console) -> None:
-    """`torchrun -m fgrl run R --only stage`, which works in `folder`; rank 0 writes to the folder of `invocation` and takes the
-    stage's lock itself.
+    """Run `torchrun -m fgrl run R --only stage`, which works in `folder`. Rank 0 writes to the folder of `invocation`
+    and takes the stage's lock itself.
 
-    A stop is passed on; when this process is aborted, so are the ranks, and they end when this process does. Raises
-    `ChildFailed` where rank 0 has said what failed, the error of another rank, or `RankLost`.
+    A request to stop is passed on. When this process is aborted, the ranks are aborted too, and they end when this
+    process ends. Raises `ChildFailed` if rank 0 has already reported what failed, the error of another rank, or
+    `RankLost`.
     """
     workers.forget(folder)
     world, ended = stage.stage.processes(), invocation.folder / ENDED
@@ -86,7 +87,7 @@ def run(stage: Planned, folder: Path, invocation: Invocation, console: Console) 
 
 
 def _cause(code: int, codes: dict[int, int], folder: Path, world: int, *, forwarded: bool) -> BaseException:
-    """Return what ended the stage. code: of the agent; codes: of the ranks that have failed."""
+    """Return the error that ended the stage. code: exit code of the agent. codes: exit codes of the ranks that failed."""
     followed = (DONE, INTERRUPTED, launching.FOLLOWED)
     if codes.get(0, DONE) > 0 and codes[0] not in followed:
         return ChildFailed(codes[0])

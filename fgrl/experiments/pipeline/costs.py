@@ -1,5 +1,5 @@
-"""Whether stages fit on a card, and the seconds, GPU hours and dollars that they take there, computed from an estimate of
-their memory and work.
+"""Costs of stages on a card, computed from an estimate of their memory and work: whether they fit, and the seconds, GPU
+hours and dollars that they take.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ GIB = 2**30
 
 
 def of(estimate: Mapping[str, Any], work: Sequence[Work] | str, card: Card) -> dict[str, Any]:
-    """Return the costs of a stage with this estimate and work: whether it `fits` (None where its memory is not known),
-    `memory` and what the card `has`, in bytes; `seconds`, `gpu hours`, `usd` and the `parts` of the seconds, or the reason why they are
-    `unknown`.
+    """Return the costs of a stage with this estimate and work: `fits` (None if its memory is unknown), `memory` and
+    what the card `has`, in bytes; and either `seconds`, `gpu hours`, `usd` and the `parts` of the seconds, or the
+    reason why they are `unknown`.
     """
     has = (card.memory - card.reserved) * GIB
     peak, served = estimate["memory"].get("peak"), estimate.get("engine", {}).get("weights", 0)
@@ -29,13 +29,13 @@ def of(estimate: Mapping[str, Any], work: Sequence[Work] | str, card: Card) -> d
 
 
 def together(estimates: Iterable[Mapping[str, Any]], card: Card) -> dict[str, float]:
-    """Return `seconds`, `gpu hours` and `usd` of all stages whose time is known."""
+    """Return the total `seconds`, `gpu hours` and `usd` of all stages whose time is known."""
     known = [estimate["costs"]["seconds"] for estimate in estimates if "seconds" in estimate.get("costs", {})]
     return _price(sum(known), card)
 
 
 def uncounted(stages: Mapping[str, Stage], estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the stages that load a model and whose time is not known."""
+    """Return the stages that load a model and whose time is unknown."""
     loading = [
         name for name, stage in stages.items() if any(isinstance(part, ModelSpec) for _path, part in walk(stage))
     ]

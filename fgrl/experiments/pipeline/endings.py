@@ -35,12 +35,12 @@ concluding = lazy.load("fgrl.runs.results.concluding")
 
 
 class ChildFailed(FgrlError):
-    """The process of a distributed stage failed, and has printed why."""
+    """Failure of the process of a distributed stage, which has already printed the reason."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the process of a distributed stage ended with {code}")
         self.exit_code = max(code, FAILED)
-        """The child's own; 1 when a signal ended it (then `code` is negative)."""
+        """Exit code of the child process, or 1 if a signal ended it (then `code` is negative)."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Ending:
     exit_code: int
     message: str
     bug: bool = False
-    """Show the traceback: nothing else is known about it."""
+    """True if the traceback must be shown because nothing else is known about the error."""
     details: str = ""
     """Text for run.log alone (and the terminal with -v): the traceback of an error in the user's code."""
 
 
 class RankFailed(FgrlError):
-    """Another rank of a distributed stage failed, and has left how it ended."""
+    """Failure of another rank of a distributed stage, which has recorded how it ended."""
 
     def __init__(self, how: Ending) -> None:
         super().__init__(how.message)
@@ -64,7 +64,7 @@ class RankFailed(FgrlError):
 
 
 def ending(error: BaseException, runs: Path) -> Ending:
-    """Return the exit code of an error, and what to report. `runs` is on the disk that may be full."""
+    """Return the exit code of an error, and the message to report. `runs` is on the disk that may be full."""
     if isinstance(error, RankFailed):
         return error.how
     if (user := as_user_error(error)) is not None:
@@ -88,10 +88,11 @@ def ending(error: BaseException, runs: Path) -> Ending:
 
 @contextmanager
 def concluded(invocation: Invocation, console: Console) -> Iterator[Interrupts]:
-    """Inside, stages run: the console and the libraries write to `run.log`, and Ctrl-C is a request (`Interrupts`).
+    """Run stages inside the context: the console and the libraries write to `run.log`, and Ctrl-C is a request
+    (`Interrupts`).
 
-    An error inside ends in the summary of the invocation and at the terminal instead of being raised, except
-    `UsageError`. In the end the page is written, also after a failure; of a failed start nothing is left.
+    An error inside is reported in the summary of the invocation and at the terminal instead of being raised, except
+    `UsageError`. The page is written at the end, also after a failure. A failed start leaves no files.
     """
     try:
         with _logged(invocation.folder / "run.log", console):
@@ -119,7 +120,7 @@ def _acknowledge(text: str, invocation: Invocation, console: Console) -> None:
 
 @contextmanager
 def _logged(log: Path, console: Console) -> Iterator[None]:
-    """Inside, the console and the libraries write to the file `log`."""
+    """Let the console and the libraries write to the file `log` inside the context."""
     with (
         log.open("a", encoding="utf-8") as console.log,
         diverted(log, verbose=console.verbose),
@@ -152,8 +153,8 @@ def _fail(error: BaseException, invocation: Invocation, console: Console) -> Non
 
 @contextmanager
 def _reported(file: str, console: Console) -> Iterator[None]:
-    """Guard the writing of a file that says how the run ended cannot be written where the disk is full: that is said,
-    and changes no ending.
+    """Guard the writing of a file about how the run ended. If the disk is full and it cannot be written, this is
+    reported, and the exit code does not change.
     """
     try:
         yield
@@ -164,8 +165,8 @@ def _reported(file: str, console: Console) -> Iterator[None]:
 
 
 def _write_page(invocation: Invocation, console: Console) -> None:
-    """Write the conclusions and `report.html`. Results do not depend on them: a failure is a bug to show; the stages
-    stay done.
+    """Write the conclusions and `report.html`. Results do not depend on them: a failure here is shown as a bug, and the
+    stages stay finished.
     """
     summary = invocation.summary
     console.enter("writing the report")

@@ -1,4 +1,4 @@
-"""Environment of a run: versions, platform, cores, commit. Never the value of an environment variable."""
+"""Environment of a run: versions, platform, cores, commit. The values of environment variables are never included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGES = (
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Installed versions of the packages that can change a result, without importing them."""
+    """Return the installed versions of the packages that can change a result, without importing them."""
     import fgrl
 
     installed = {"python": platform.python_version(), "fgrl": fgrl.__version__}
@@ -35,8 +35,8 @@ def versions() -> dict[str, str]:
 
 
 def versions_of_imports(modules: Iterable[str]) -> dict[str, str]:
-    """Versions of the installed packages that contain these top-level modules; a module that no package contains is
-    left out.
+    """Return the versions of the installed packages that contain these top-level modules. A module that no package
+    contains is left out.
     """
     versions: dict[str, str] = {}
     for module in sorted(modules):
@@ -49,7 +49,9 @@ def versions_of_imports(modules: Iterable[str]) -> dict[str, str]:
 
 
 def commit(folder: Path) -> dict[str, Any] | None:
-    """Commit of the checkout that `folder` is in, and whether files differ from it; None outside a checkout."""
+    """Return the commit of the checkout that contains `folder`, and whether files differ from it; None outside a
+    checkout.
+    """
 
     def git(*arguments: str) -> str | None:
         command = ("git", "-C", str(folder), *arguments)

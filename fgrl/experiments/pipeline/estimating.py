@@ -1,4 +1,4 @@
-"""Costs and needs of the stages of a plan, found out without running them."""
+"""Costs and requirements of the stages of a plan, estimated without running them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fgrl.types import Ref
 
 @dataclass
 class Peek:
-    """The part of a run that a stage may look at while it is planned; see `fgrl.kinds.Peek`."""
+    """Part of a run that a stage may use while it is planned; see `fgrl.kinds.Peek`."""
 
     cache: Path
     limit: int | None
@@ -33,7 +33,7 @@ class Peek:
     stages: Mapping[str, Stage] = field(default_factory=dict)
     """All stages of the recipe."""
     _expected: dict[str, Expected | None] = field(default_factory=dict)
-    """Upper bounds on what stages make, by name: a stage is asked once, since it may have to read its data."""
+    """Upper bounds on the output of stages, by name. Each stage is asked only once, since it may have to read its data."""
 
     def path(self, ref: Ref[Any]) -> Path:
         if ref.stage not in self.finished:
@@ -53,12 +53,12 @@ class Peek:
         return self._expected[ref.stage]
 
     def say(self, text: str) -> None:
-        """Nobody listens to a plan."""
+        """Do nothing: a plan prints no progress."""
 
 
 def estimates(plan: Plan, limit: int | None = None, card: Card | None = None) -> dict[str, dict[str, Any]]:
-    """Return the estimate of each stage that is to run, by its name: see `fgrl.kinds.Planning`; with a card also the "costs"
-    there (`costs.of`).
+    """Return the estimate of each stage that is to run, by its name; see `fgrl.kinds.Planning`. With a card, each
+    estimate also has its "costs" (`costs.of`).
 
     `{"after": stage}` stands for what cannot be known before that stage has run.
     """
@@ -82,10 +82,10 @@ def estimates(plan: Plan, limit: int | None = None, card: Card | None = None) ->
 
 
 def criteria(stage: Stage, peek: Peek | None = None) -> dict[str, Any]:
-    """Return the number of criteria of each kind that the prompts of a stage have, by the path of their reader: {}
-    where it has none.
+    """Return the number of criteria of each kind that the prompts of a stage have, by the path of their reader: {} if
+    the stage has none.
 
-    peek: read what lies on this machine; without it only what was read already is reported.
+    peek: access to the data on this machine, which is then read; without it only data that was read already is counted.
     """
     readers = ((dotted(path), value) for path, value in registry.walk(stage) if isinstance(value, Reader))
     counts = {path: counts for path, reader in readers if (counts := reader.criteria_counts(peek))}
@@ -93,7 +93,7 @@ def criteria(stage: Stage, peek: Peek | None = None) -> dict[str, Any]:
 
 
 def _notes(stage: Stage) -> dict[str, Any]:
-    """Return what is to be known of the clients of a stage: warnings, and what a budget does not stop."""
+    """Return the notes on the clients of a stage: warnings, and spending that a budget does not stop."""
     clients = [part for _path, part in registry.walk(stage) if isinstance(part, Cached)]
     texts = {
         "warning": [client.warning(date.today()) for client in clients],

@@ -1,10 +1,10 @@
-"""Run what is missing.
+"""Execution of the missing stages.
 
-1. plan; when nothing is missing and a page of the same plan exists, report that and leave
-2. what the missing stages need of this machine and of their rows; where it is not there, nothing is begun
-3. the folder of this invocation: what was asked for, with what, on what
-4. each missing stage, in order, under its lock: here, or in a separate process when it wants several
-5. the record of the run after every stage, report.html at the end, also after a failure
+1. Plan. If nothing is missing and a page of the same plan exists, report that and return.
+2. Check what the missing stages need from this machine and from their rows. If something is missing, nothing starts.
+3. Create the folder of this invocation, which records the request, its inputs and the environment.
+4. Run each missing stage, in order, under its lock: in this process, or in separate processes when it needs several.
+5. Write the record of the run after every stage, and report.html at the end, also after a failure.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def execute(recipe: Recipe, runs: Path, options: Options | None = None, console: Console | None = None) -> Summary:
-    """Run the stages of a recipe that `runs` does not have. Errors of stages end in `Summary.exit`, not in exceptions;
-    a request that cannot be carried out raises `UsageError`.
+    """Run the stages of a recipe that are missing in `runs`. Errors of stages are reported in `Summary.exit`, not as
+    exceptions; a request that cannot be carried out raises `UsageError`.
     """
     options = options or Options()
     console = console or Console()
@@ -68,7 +68,9 @@ def execute(recipe: Recipe, runs: Path, options: Options | None = None, console:
 
 
 def _check_world(selected: list[Planned]) -> None:
-    """Raise `UsageError` where other processes were started than the stage wants, or several for several stages."""
+    """Raise `UsageError` if the number of processes is not what the stage needs, or if there are several processes for
+    several stages.
+    """
     started = ranks.started()
     if started in (None, 1):
         for stage in selected:
@@ -112,7 +114,7 @@ class _Step:
         """True if a stage that is to run reads its product."""
 
     def take(self) -> None:
-        """Take the stage from the cache, or run it."""
+        """Load the stage from the cache, or run it."""
         if self._from_cache():
             return
         if child_process.is_needed(self.stage):
@@ -163,7 +165,7 @@ class _Step:
         self.invocation.enter(self.stage, folder, cached=False, record=Stage(folder).check())
 
     def _begin(self) -> Path:
-        """Return the folder to work in, after the stage is announced and noted as unfinished."""
+        """Announce the stage and record it as unfinished. Return the folder to work in."""
         found = self.runs.find(self.stage.key)
         folder = self.stage.dir if found is None else found.place
         refuse_links(folder, self.runs.root)

@@ -1,4 +1,4 @@
-"""A stage in this process: its folder, its `Run`, and its record when it is done."""
+"""A stage in this process: its folder, its `Run`, and its record when it is finished."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from fgrl.training import launching
 def run(
     stage: Planned, folder: Path, invocation: Invocation, console: Console, interrupted: Callable[[], bool]
 ) -> StageRecord:
-    """Run a stage whose lock this process holds. Returns its record.
+    """Run a stage whose lock this process holds. Return its record.
 
-    Raises `KeyboardInterrupt` when the stage left its work unfinished because of a Ctrl-C, and `InputsChanged` when a
-    file that it reads has changed since it was planned: then nothing is kept.
+    Raises `KeyboardInterrupt` when the stage left its work unfinished because of Ctrl-C, and `InputsChanged` when a
+    file that it reads has changed since it was planned: then no result is kept.
     """
     began = time.monotonic()
     plan, tracker = invocation.plan, invocation.tracker
@@ -95,7 +95,7 @@ def run(
 
 
 def take_part(plan: Plan, stage: Planned, limit: int | None, console: Console) -> None:
-    """Be a worker (a rank above 0) of a distributed stage: compute with the others, write nothing, print nothing."""
+    """Run as a worker (a rank above 0) of a distributed stage: compute with the others, write and print nothing."""
     found = plan.runs.find(stage.key)
     folder = stage.dir if found is None else found.place
     surroundings = plan.surroundings(stage, checked=False)  # rank 0 does that

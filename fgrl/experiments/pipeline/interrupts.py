@@ -1,10 +1,11 @@
-"""Ctrl-C: the first asks the stage to stop at its next step, the second aborts. So does SIGTERM, with two exceptions: a
-second one within a second is the first one again, which a scheduler sends to every process of a job and a parent passes
-on; and a process that another one has started is asked to stop however often it comes.
+"""Handling of Ctrl-C: the first one asks the stage to stop at its next step, the second aborts. SIGTERM does the same,
+with two exceptions. A second SIGTERM within a second counts as a repetition of the first, because a scheduler sends it
+to every process of a job and a parent process passes it on. A process that another process has started is only asked to
+stop, however often the signal comes.
 
-Python runs a signal handler between two instructions, so never while a long computation in C runs (a backward pass, a
-large matrix product). A thread is therefore woken by the signal itself: it answers at once, whatever the main thread
-does, and ends the process when the main thread does not come back after the second Ctrl-C.
+Python runs a signal handler between two instructions, so never during a long computation in C (a backward pass, a large
+matrix product). Therefore the signal itself wakes a thread. The thread prints the reply at once, whatever the main
+thread does, and ends the process when the main thread does not react after the second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,25 +24,27 @@ from fgrl.base.errors import INTERRUPTED, Aborted
 
 ACKNOWLEDGED = "stopping at the next step: what is finished is kept; Ctrl-C again aborts at once"
 SAME = 1.0
-"""Seconds after the first signal in which SIGTERM is the same request."""
+"""Seconds after the first signal during which another SIGTERM counts as the same request."""
 STUCK = 5.0
-"""Seconds after the second Ctrl-C in which the main thread has to react, before the process is ended."""
+"""Seconds that the main thread has to react to the second Ctrl-C before the process is ended."""
 _END = b"\0"
 
 
 class Interrupts:
-    """`with Interrupts(say) as interrupts:` then `interrupts()` returns whether the run was asked to stop or to leave."""
+    """Requests to stop a run. In `with Interrupts(say) as interrupts:`, `interrupts()` is true if the run was asked to
+    stop or to abort.
+    """
 
     def __init__(self, say: Callable[[str], None], *, ignores_sigint: bool = False) -> None:
         self.say = say
         self.ignores_sigint = ignores_sigint
-        """Workers of a distributed stage ignore Ctrl-C: rank 0 decides for all."""
+        """True for workers of a distributed stage, which ignore Ctrl-C: rank 0 decides for all."""
         self.thread = threading.get_ident()
-        """The one whose run is asked to stop."""
+        """Identifier of the thread whose run is asked to stop."""
         self._first: float | None = None
         """Time at which the handler saw the first signal."""
         self._unanswered = threading.Lock()
-        """Taken, and never given back, by whoever answers the first signal: the handler or the thread."""
+        """Lock that the handler or the thread takes when it answers the first signal. It is never released."""
         self._aborting = threading.Event()
         self._before: dict[int, Any] = {}
         self._wakeup_before = -1
@@ -78,7 +81,7 @@ class Interrupts:
                 end.close()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """In the main thread, as soon as it runs Python."""
+        """Handle a signal in the main thread, as soon as that runs Python."""
         if self.ignores_sigint and number == signal.SIGINT:
             return
         if self._first is not None and _aborts(number, self._first):
@@ -89,7 +92,7 @@ class Interrupts:
         self._acknowledge()
 
     def _watch(self, reader: socket.socket) -> None:
-        """In the thread: every byte is the number of a signal that arrived."""
+        """Read signals in the thread: every byte is the number of a signal that arrived."""
         first: float | None = None
         while (byte := reader.recv(1)) not in (b"", _END):
             if byte[0] not in (signal.SIGINT, signal.SIGTERM):
@@ -110,5 +113,5 @@ class Interrupts:
 
 
 def _aborts(number: int, first: float) -> bool:
-    """Return True if a signal aborts what was asked to stop at the time `first`."""
+    """Return True if a signal aborts a run that was asked to stop at the time `first`."""
     return number == signal.SIGINT or (not stops.has_parent() and time.monotonic() - first > SAME)

@@ -1,6 +1,4 @@
-"""The records of one invocation: `runs/<recipe>/<UTC>-<short key>/` with what was asked for, on what it ran, and how it
-went.
-"""
+"""Records of one invocation: `runs/<recipe>/<UTC>-<short key>/` with the request, the environment and the result."""
 
 from __future__ import annotations
 
@@ -31,23 +29,23 @@ from fgrl.runs.run import Run
 
 
 class Summary(RunRecord):
-    """The record of an invocation of this process, and what only this process knows of it."""
+    """Record of an invocation of this process, with fields that only this process knows."""
 
     folder: Path | None = Field(None, exclude=True)
     report: Path | None = Field(None, exclude=True)
     nothing_to_do: bool = Field(False, exclude=True)
     worker: bool = Field(False, exclude=True)
-    """This process was a worker of a distributed stage: rank 0 reports how it went."""
+    """True if this process was a worker of a distributed stage: rank 0 reports the result."""
     failure: BaseException | None = Field(None, exclude=True)
-    """The error that ended the invocation."""
+    """Error that ended the invocation."""
 
 
 START_ERRORS = (WRONG_REQUEST, DataError.exit_code, INTERRUPTED)
-"""Exit codes that say that the work could not begin: the request, the data, or Ctrl-C."""
+"""Exit codes for work that could not begin because of the request, the data, or Ctrl-C."""
 
 
 def summary_of(plan: Plan, options: Options) -> Summary:
-    """Return the summary of an invocation that begins now."""
+    """Return the summary of an invocation that starts now."""
     return Summary(
         recipe=plan.name,
         path=plan.recipe.address,
@@ -61,7 +59,7 @@ def summary_of(plan: Plan, options: Options) -> Summary:
 
 
 def finished_before(plan: Plan) -> Summary | None:
-    """Return the newest invocation that finished the very same plan and has its page."""
+    """Return the newest invocation that finished exactly the same plan and has its page."""
     names = {stage.name for stage in plan.stages}
     for folder in plan.runs.invocations(plan.name):
         page = folder / "report.html"
@@ -74,10 +72,10 @@ def finished_before(plan: Plan) -> Summary | None:
 
 
 class Invocation:
-    """The folder of an invocation and its summary.
+    """Folder of an invocation and its summary.
 
-    The process of a distributed stage (`child`) uses the folder of the invocation that started it, and leaves the
-    records to that.
+    The process of a distributed stage (`child`) uses the folder of the invocation that started it, and does not write
+    the records.
     """
 
     def __init__(self, plan: Plan, options: Options) -> None:
@@ -85,7 +83,9 @@ class Invocation:
         self.summary = summary_of(plan, options)
         self.child = ranks.INVOCATION in os.environ
         self.environment = ranks.without_launcher(os.environ)
-        """Environment of the processes of distributed stages: as it was before the first stage changed anything."""
+        """Environment variables for the processes of distributed stages, as they were before the first stage changed
+        any.
+        """
         self._began = time.monotonic()
         self._run = Run(Path(os.environ[ranks.INVOCATION])) if self.child else self._begun()
         self.summary.folder = self.folder = self._run.folder
@@ -99,7 +99,7 @@ class Invocation:
         )
 
     def enter(self, stage: Planned, folder: Path, *, cached: bool, record: StageRecord | None = None) -> None:
-        """Note the state of a stage in the summary and link to its folder. record: None while it is unfinished."""
+        """Record the state of a stage in the summary and link to its folder. record: None while it is unfinished."""
         self.summary.stages[stage.name] = UsedStage(
             key=stage.key,
             kind=stage.component,
@@ -117,19 +117,23 @@ class Invocation:
         self._progress()
 
     def end(self, exit_code: int, error: str = "") -> None:
-        """Note how the invocation ended."""
+        """Record how the invocation ended."""
         self.summary.exit, self.summary.error, self.summary.finished = exit_code, error, now()
         self._progress()
         self._run.end()
 
     def begin(self, folder: Path) -> None:
-        """Note that a stage begins in this folder; one that does not exist yet may be removed after a failed start."""
+        """Record that a stage begins in this folder. A folder that does not exist yet may be removed after a failed
+        start.
+        """
         if not folder.exists():
             self._new.append(folder)
 
     @property
     def failed_start(self) -> bool:
-        """True if it ended because of what it was given, or by Ctrl-C, before any stage had something to keep."""
+        """Return True if the invocation ended because of its inputs, or by Ctrl-C, before any stage had results to
+        keep.
+        """
         done_here = any(stage.done and not stage.cached for stage in self.summary.stages.values())
         begun = [self.folder / stage.dir for stage in self.summary.stages.values() if not stage.done]
         new = {os.path.realpath(folder) for folder in self._new}
@@ -137,7 +141,7 @@ class Invocation:
         return not self.child and self.summary.exit in START_ERRORS and not done_here and not kept
 
     def remove(self) -> None:
-        """Remove the folder and those of the stages that it began: after a failed start nothing is left.
+        """Remove the folder and the folders of the stages that it started, so that a failed start leaves no files.
 
         The folder of a stage stays when another process works in it by now, or has left work there.
         """
@@ -154,7 +158,7 @@ class Invocation:
         self.summary.folder = self.summary.report = None
 
     def conclude(self, conclusions: dict[str, Any]) -> None:
-        """Note what is concluded of the invocation, which has ended."""
+        """Record the conclusions of the invocation, which has ended."""
         self.summary.conclusions = conclusions
         self.save()
 
@@ -164,7 +168,7 @@ class Invocation:
             self._run.write(self.summary)
 
     def _progress(self) -> None:
-        """Write the record after as many seconds as have passed."""
+        """Write the record, if enough seconds have passed since the last time."""
         self.summary.seconds = round(time.monotonic() - self._began, 3)
         self.save()
 
@@ -185,7 +189,7 @@ class Invocation:
 
 
 def tracking_of(plan: Plan, options: Options) -> Tracking:
-    """Return the recipe's trackers, overridden by those of the command."""
+    """Return the recipe's trackers, overridden by the trackers of the command."""
     tracking = dict(plan.recipe.tracking)
     if options.wandb is not None:
         tracking["wandb"] = Wandb.model_validate({**_fields(tracking.get("wandb")), "project": options.wandb})
@@ -201,9 +205,7 @@ def _fields(settings: Settings | None) -> dict[str, Any]:
 
 
 def _has_work(folder: Path) -> bool:
-    """Return True if a stage's folder holds more than its settings and an unfinished product, which a restart
-    empties.
-    """
+    """Return True if a stage's folder has more than its settings and an unfinished product, which a restart deletes."""
     return any(
         inside.is_file() and inside.relative_to(folder).parts[0] not in ("recipe.yaml", "out")
         for inside in folder.rglob("*")
@@ -211,9 +213,9 @@ def _has_work(folder: Path) -> bool:
 
 
 def inputs(plan: Plan, selected: Sequence[Planned]) -> dict[str, Any]:
-    """Return what the stages read: hashes of files, weights, products of other stages and imported user files.
+    """Return the inputs of the stages: hashes of files, weights, products of other stages and imported user files.
 
-    Also the keys of the stages that are to run ("keys", by name): `fgrl clean` keeps them.
+    The keys of the stages that are to run are included ("keys", by name): `fgrl clean` keeps their folders.
     """
     read = {
         stage.name: {

@@ -1,7 +1,7 @@
-"""Copies of the data files that a run reads: what somebody changes in a file while it runs has no effect on it.
+"""Copies of the data files that a run reads, so that changes of a file during the run have no effect on it.
 
-`runs/cache/inputs/<first digits of the sha256>-<name>`: one for each content, which later runs use again. Of a file
-larger than `MOST_BYTES` there is none: a stage during which it changes is not kept.
+`runs/cache/inputs/<first digits of the sha256>-<name>`: one copy for each content, which later runs use again. A file
+larger than `MOST_BYTES` is not copied: a stage during which it changes is not kept.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MOST_BYTES = 2**30
 
 @contextmanager
 def inputs_kept(plan: Plan, stages: Sequence[Planned]) -> Iterator[None]:
-    """Inside, readers and prompts read copies of their files as they are now (`fgrl.base.files.kept`), here and in the
-    processes that are started. In such a process nothing is done: it has the copies of the run.
+    """Let readers and prompts read copies of their files as they are now (`fgrl.base.files.kept`), in this process and
+    in the processes that it starts. In a started process nothing is done: it already reads the copies of the run.
     """
     if KEPT in os.environ:
         yield
@@ -39,7 +39,7 @@ def inputs_kept(plan: Plan, stages: Sequence[Planned]) -> Iterator[None]:
 
 
 def _read_by(stage: Planned) -> Iterator[Path]:
-    """Yield the files of a stage's readers that are not too large to be copied, and its prompts."""
+    """Yield the files of a stage's readers that are not too large to be copied, and its prompt files."""
     for _path, part in registry.walk(stage.stage):
         if isinstance(part, Prompted):
             yield Path(part.prompt)

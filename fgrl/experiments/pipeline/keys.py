@@ -1,12 +1,12 @@
 """A stage's identity: everything that can change its result, and nothing else. Its hash is the stage's key.
 
-Counted: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
-the content of data as its reader identifies it, weights of local models, source of imported user files and of
-components that a notebook or a script defines, versions of the packages that components came from by an entry point,
-keys of upstream stages. Not counted: fields marked `Unkeyed`, fields that have their default (a default that
-changes raises the version of its component), the stage's own name, the names of its upstream stages, where files lie.
+Included: the seed, `--limit`, names and versions of components, all their parameters, contents of the files they read,
+the content of data as its reader identifies it, weights of local models, the source of imported user files and of
+components that a notebook or a script defines, versions of the packages that provide components through an entry point,
+keys of upstream stages. Not included: fields marked `Unkeyed`, fields that have their default (a default that changes
+raises the version of its component), the stage's own name, the names of its upstream stages, and the places of files.
 
-What lies on a hub is identified by its name and `revision` alone: computing a key never uses the network.
+Models and data on a hub are identified by name and `revision` alone: computing a key never uses the network.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from fgrl.types import Ref
 models = lazy.load("fgrl.models")
 
 LENGTH = 16
-"""Hex digits of a key."""
+"""Number of hex digits of a key."""
 FORMAT = 2
-"""Raised when the meaning of a stage folder changes: older ones are then not found."""
+"""Version of the format of stage folders. Folders of an older format are not found."""
 
 Identity = dict[str, Any]
 
@@ -46,8 +46,9 @@ def identity(
 ) -> Identity:
     """Return the identity of a stage as JSON-ready data; `upstream` has the keys of the stages it refers to.
 
-    Of models the attention that runs here is given, not the one that was asked for. What is only a place is replaced by what it holds: `${out:x}` by `{"product": key}`, a file by `{"sha256": ...}`, a
-    model by `{"weights": fingerprint}`. Under "data", by the path of each reader, stands a hash of `Reader.identity()`.
+    Models are listed with the attention that is used here, not with the requested attention. A place is replaced by its
+    content: `${out:x}` by `{"product": key}`, a file by `{"sha256": ...}`, a model by `{"weights": fingerprint}`.
+    "data" has a hash of `Reader.identity()` by the path of each reader.
     """
     settings = registry.dump(stage, for_key=True)
     owners: list[registry.Settings] = [stage]
@@ -76,19 +77,19 @@ def identity(
 
 
 def key(whole: Identity) -> str:
-    """sha256 of the canonical JSON of an identity, its first digits."""
+    """Return the first digits of the sha256 of the canonical JSON of an identity."""
     return _sha256_of(whole)[:LENGTH]
 
 
 def _sha256_of(value: Any) -> str:
-    """Return the sha256 of JSON-ready data, whatever the order of its mappings."""
+    """Return the sha256 of JSON-ready data, independent of the order of its mappings."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes; of what decides in it when it is a Python file; of names and contents when it
-    is a folder (but for bytecode, which Python writes beside its source).
+    """Return the sha256 of a file's bytes. For a Python file, only the parts that affect its behaviour are hashed; for
+    a folder, the names and contents of its files, without the bytecode that Python writes beside its source.
     """
 
     def entry(name: str, file: Path) -> bytes:
@@ -100,7 +101,9 @@ def sha256(path: Path) -> str:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """`a.b.0`, value of every leaf; what stands for a place (`{"product": ...}`) is a leaf."""
+    """Yield the path (`a.b.0`) and value of every leaf. A mapping that stands for a place (`{"product": ...}`) is a
+    leaf.
+    """
     if isinstance(value, Mapping) and not place(value):
         items: Iterator[tuple[Any, Any]] = iter(value.items())
     elif isinstance(value, list):
@@ -113,7 +116,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def place(value: Any) -> str | None:
-    """Return "product", "sha256" or "weights" of what stands for a place, else None."""
+    """Return "product", "sha256" or "weights" for a mapping that stands for a place, else None."""
     if isinstance(value, Mapping) and len(value) == 1:
         name = next(iter(value))
         return name if name in ("product", "sha256", "weights") else None

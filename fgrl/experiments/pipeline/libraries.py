@@ -1,4 +1,4 @@
-"""Messages of libraries go to run.log instead of the terminal (unless with -v)."""
+"""Redirection of library messages to run.log instead of the terminal (unless with -v)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from fgrl.base.sanitizing import hide
 
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "DATASETS_VERBOSITY": "error"}
-"""Read by the libraries when they are imported; what the user has set stays."""
+"""Environment variables that the libraries read when they are imported. Values set by the user stay."""
 
 LOUD = ("DeepSpeed",)
-"""Loggers that write to stdout, which is for results. transformers imports DeepSpeed where it is installed."""
+"""Loggers that write to stdout, which is reserved for results. transformers imports DeepSpeed if it is installed."""
 
 
 def _to_root(record: logging.LogRecord) -> bool:
@@ -29,9 +29,9 @@ class _WithoutSecrets(logging.Formatter):
 
 @contextmanager
 def diverted(log: Path, *, verbose: bool) -> Iterator[None]:
-    """Send Python's logging and warnings to the file `log` while the block runs; with `verbose` leave them alone.
+    """Send Python's logging and warnings to the file `log` inside the context. With `verbose`, leave them unchanged.
 
-    A handler at the root also keeps Lightning from bringing its own to stderr.
+    A handler of the root logger also keeps Lightning from adding its own to stderr.
     """
     for name in LOUD:
         logging.getLogger(name).addFilter(_to_root)

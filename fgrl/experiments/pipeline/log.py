@@ -1,4 +1,4 @@
-"""The numbers that a stage logs: `log.jsonl` and `metrics.csv`."""
+"""Metrics that a stage logs: `log.jsonl` and `metrics.csv`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fgrl.base.files import write_text
 
 
 class Log:
-    """`log.jsonl` (one line a call: step, time, metrics) and the same as `metrics.csv`.
+    """Metrics in `log.jsonl` (one line a call: step, time, metrics) and in `metrics.csv`.
 
     A number that is not finite is `null` in the JSON (JSON has no NaN) and `nan` or `inf` in the CSV.
     """
@@ -40,11 +40,11 @@ class Log:
             self._rewrite_csv(row)
 
     def rewind(self, step: int, metrics: Collection[str]) -> None:
-        """Keep the rows before `step`, and those at `step` that have none of `metrics`; a line that a kill cut in half
-        goes too.
+        """Keep the rows before `step`, and the rows at `step` that have none of `metrics`. A line that was cut off when
+        the process was killed is removed too.
 
-        At one step there can be the numbers of an evaluation and those of the training, and only the later ones of the
-        two may have been logged by a process that was killed.
+        One step can have the numbers of an evaluation and of the training, and a killed process may have logged only
+        the later of the two.
         """
         rows = [
             row
@@ -59,7 +59,7 @@ class Log:
         self._rewrite_csv()
 
     def _rewrite_csv(self, last: Mapping[str, Any] | None = None) -> None:
-        """All rows of `log.jsonl` under the columns of now; `last` is its last row before rounding to JSON."""
+        """Write all rows of `log.jsonl` under the current columns. `last` is its last row before rounding to JSON."""
         rows: list[Mapping[str, Any]] = list(read_log(self.jsonl))
         if last is not None:
             rows[-1] = last
@@ -72,7 +72,9 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Rows of a `log.jsonl`; none when there is no file. A last line that is cut in half is left out."""
+    """Return the rows of a `log.jsonl`, or an empty list if the file does not exist. An incomplete last line is left
+    out.
+    """
     if not path.exists():
         return []
     rows = []

@@ -1,4 +1,4 @@
-"""Equipment of this machine. Never a secret: of an environment variable at most whether it is set."""
+"""Equipment of this machine, without secrets: for an environment variable, at most whether it is set."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LARGEST_CARD = 288e9
 
 
 def examine(runs: Path) -> dict[str, Any]:
-    """Everything as data; `problems` has what keeps the small recipes from running."""
+    """Return the equipment as data; `problems` lists what keeps the small recipes from running."""
     versions = environment.versions()
     place = next(folder for folder in (runs.absolute(), *runs.absolute().parents) if folder.exists())
     free = shutil.disk_usage(place).free / 2**30
@@ -84,7 +84,7 @@ def cores() -> int:
 
 
 def device_memory(accelerator: str) -> tuple[float, str]:
-    """Return the bytes of the largest device that a stage can use here, and what is to be said of a stage that needs
+    """Return the memory in bytes of the largest device that a stage can use here, and a message for a stage that needs
     more.
     """
     if accelerator != "cpu" and native.has_gpu():
@@ -99,7 +99,7 @@ def device_memory(accelerator: str) -> tuple[float, str]:
 
 
 def memory() -> float | None:
-    """GiB of this machine, or of the container when that is less."""
+    """Return the GiB of memory of this machine, or of the container if that is less."""
     sizes = []
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -110,7 +110,7 @@ def memory() -> float | None:
 
 
 def gpus() -> list[str]:
-    """Return names and memory by nvidia-smi: importing torch would take seconds."""
+    """Return the names and memory of the GPUs from nvidia-smi, because importing torch would take seconds."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
@@ -121,7 +121,7 @@ def gpus() -> list[str]:
 
 
 def _bfloat16() -> str:
-    """Return whether the device multiplies bfloat16, in words; otherwise recipes that ask for it are slow."""
+    """Return a phrase that says whether the device multiplies bfloat16. If not, recipes that ask for bfloat16 are slow."""
     found = native.here()
     if found.dtype == "bfloat16":
         return f"native: {found.why}"

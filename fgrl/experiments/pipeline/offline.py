@@ -1,4 +1,6 @@
-"""Where the Hugging Face hub is not asked: a plan asks no network, and a run does not try again what it cannot reach."""
+"""Control over requests to the Hugging Face hub: a plan never uses the network, and a run does not retry an unreachable
+hub.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ CONNECT_SECONDS = 10.0
 
 @contextmanager
 def from_cache_only() -> Iterator[None]:
-    """Inside, libraries that ask the Hugging Face hub find it switched off, as with `HF_HUB_OFFLINE=1`.
+    """Switch the Hugging Face hub off inside the context, as with `HF_HUB_OFFLINE=1`.
 
-    All of them ask through huggingface_hub, which looks at this constant at every request.
+    All libraries ask through huggingface_hub, which reads this constant at every request.
     """
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = True
@@ -29,8 +31,8 @@ def from_cache_only() -> Iterator[None]:
 
 @contextmanager
 def reached_or_off(say: Callable[[str], None]) -> Iterator[None]:
-    """Inside, the hub is switched off after the first request that finds no connection to it within `CONNECT_SECONDS`;
-    `say` is told. Once it has answered anything, huggingface_hub tries again as it always does.
+    """Switch the hub off inside the context after the first request that cannot connect to it within `CONNECT_SECONDS`,
+    and tell `say`. Once the hub has answered a request, huggingface_hub retries as usual.
     """
     before, client = constants.HF_HUB_OFFLINE, get_session()
     ask = client.send

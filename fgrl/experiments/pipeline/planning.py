@@ -1,4 +1,4 @@
-"""The stages of a recipe: which are done, why the others are not, and which of them `fgrl run` was asked for."""
+"""The stages of a recipe: which are finished, why the others are not, and which of them `fgrl run` was asked to run."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
 
 SWEPT = "FGRL_SWEPT"
-"""Set for the process of a point, and for those of its distributed stages: the point of a sweep, as JSON."""
+"""Environment variable of the process of a point of a sweep, and of the processes of its distributed stages: the point,
+as JSON.
+"""
 
 
 class InputsChanged(DataError):
-    """A file that a stage reads is not what it was when the run began."""
+    """A file that a stage reads has changed since the run began."""
 
 
 @dataclass
@@ -50,12 +52,12 @@ class Planned:
     key: str
     identity: keys.Identity
     upstream: dict[str, str]
-    """Names and keys of the stages it refers to."""
+    """Names and keys of the stages that it refers to."""
     dir: Path
     cached: bool
     why: str
     auto: dict[str, str] = field(default_factory=dict)
-    """Value that each `auto` of its settings stands for, by the setting: `model.dtype`."""
+    """Value that each `auto` in its settings stands for, by setting: `model.dtype`."""
 
     @property
     def makes(self) -> str:
@@ -98,15 +100,15 @@ class Plan:
 
     @property
     def short(self) -> str:
-        """Eight digits that stand for all keys."""
+        """Return eight digits that identify the combination of all keys."""
         return hashlib.sha256(" ".join(sorted(stage.key for stage in self.stages)).encode()).hexdigest()[:8]
 
     def __getitem__(self, name: str) -> Planned:
         return next(stage for stage in self.stages if stage.name == name)
 
     def check_inputs(self, stage: Planned, *, after: bool = False) -> None:
-        """Hash again what a stage reads. Raises `InputsChanged` when a file is not what it was when the plan was
-        made. after: the stage has run, so of a Python file the code that was executed counts.
+        """Hash the files that a stage reads again. Raises `InputsChanged` if a file has changed since the plan was
+        made. after: True if the stage has run; then the executed code of a Python file counts.
         """
         code = {
             dotted(("settings", *path)): {"sha256": loaded[value]}
@@ -130,7 +132,8 @@ class Plan:
     def surroundings(self, stage: Planned, *, checked: bool = True) -> dict[str, Any]:
         """Return the arguments of a stage's `Run` that follow from its plan.
 
-        checked: compare the products that it reads with their checksums. Raises `DataError` when one is gone or broken.
+        checked: compare the products that it reads with their checksums. Raises `DataError` when a product is missing
+        or broken.
         """
         products = {}
         for name, key in stage.upstream.items():
@@ -154,14 +157,14 @@ class Plan:
 
     @property
     def auto(self) -> dict[str, str]:
-        """Return what `auto` stands for in this recipe, with the reason; two entries where stages use different
+        """Return the values that `auto` stands for in this recipe, with the reason; two entries if stages use different
         devices.
         """
         return {each.dtype: each.why for each in self.recipe.auto.values()}
 
     def notices(self) -> list[str]:
-        """Return what `auto` and attention stand for here, and a warning about stages that ask for bfloat16 on a device that only
-        emulates it.
+        """Return notices of the values that `auto` and attention stand for here, and a warning about stages that ask
+        for bfloat16 on a device that only emulates it.
         """
         lines = [f"auto: {dtype} ({why})" for dtype, why in self.auto.items()]
         parts = [part for stage in self.stages if not stage.cached for _path, part in registry.walk(stage.stage)]
@@ -182,7 +185,7 @@ class Plan:
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """`{"stages": {name: {"key", "cached", "why", ...}}}` in order of execution."""
+        """Return `{"stages": {name: {"key", "cached", "why", ...}}}` in order of execution."""
         return {
             "recipe": self.name,
             "seed": self.recipe.seed,
@@ -193,22 +196,22 @@ class Plan:
 
 @dataclass(frozen=True)
 class SweptPoint:
-    """The point of a sweep that a run is."""
+    """Point of a sweep that a run belongs to."""
 
     sweep: str
     """Name of the sweep's folder."""
     number: int
-    """From 1."""
+    """Number of the point, from 1."""
     parameters: Mapping[str, Any]
 
     @classmethod
     def here(cls) -> SweptPoint | None:
-        """Return the one that this process belongs to; None where it belongs to none."""
+        """Return the point that this process belongs to, or None if there is none."""
         text = os.environ.get(SWEPT)
         return cls(**json.loads(text)) if text else None
 
     def inherited(self) -> dict[str, str]:
-        """Return what the environment of such a process needs."""
+        """Return the environment variables for the processes of this point."""
         return {SWEPT: json.dumps({"sweep": self.sweep, "number": self.number, "parameters": dict(self.parameters)})}
 
 
@@ -217,38 +220,40 @@ class Options:
     """The options of `fgrl run`."""
 
     only: Sequence[str] = ()
-    """Run only these stages; the stages that they need must be done."""
+    """Names of the only stages to run. The stages that they need must be finished."""
     start: str | None = None
-    """Run this stage and those after it."""
+    """Name of the first stage to run: this stage and the stages after it are run."""
     limit: int | None = None
-    """At most so many samples and steps in every stage."""
+    """Maximum number of samples and of steps in every stage."""
     wandb: str | None = None
-    """W&B project to log to, besides what the recipe names."""
+    """W&B project to log to, in addition to the trackers of the recipe."""
     mlflow: str | None = None
-    """MLflow experiment to log to, besides what the recipe names."""
+    """MLflow experiment to log to, in addition to the trackers of the recipe."""
     tensorboard: str | None = None
-    """Folder for TensorBoard's event files, besides what the recipe names; empty: `tensorboard/` in the folder of the
-    run.
+    """Folder for TensorBoard's event files, in addition to the trackers of the recipe. Empty: `tensorboard/` in the
+    folder of the run.
     """
     arguments: Sequence[str] = ()
-    """Overrides as they were typed, for the processes of distributed stages."""
+    """Overrides as typed, for the processes of distributed stages."""
     command: Sequence[str] = ()
     """The whole command, for the record."""
     raises: bool = False
-    """The caller raises the error that ends the invocation (`Summary.failure`): it is written to run.log alone."""
+    """True if the caller raises the error that ends the invocation (`Summary.failure`). It is then written only to
+    run.log.
+    """
     swept: SweptPoint | None = None
-    """The point of a sweep that it is."""
+    """Point of a sweep that the run belongs to."""
     page: bool = True
-    """Write `report.html` in the end."""
+    """True if `report.html` is written at the end."""
 
     @property
     def whole(self) -> bool:
-        """True if all stages of the recipe are asked for."""
+        """Return True if the run includes all stages of the recipe."""
         return not self.only and self.start is None
 
     def select(self, plan: Plan) -> list[Planned]:
-        """Return the stages that `--only` and `--from` ask for, in order. Raises `UsageError` when a stage does not
-        exist, or needs another one that is neither done nor selected.
+        """Return the stages that `--only` and `--from` select, in order. Raises `UsageError` when a stage does not
+        exist, or needs a stage that is neither finished nor selected.
         """
         names = [stage.name for stage in plan.stages]
         for name in (*self.only, *([self.start] if self.start is not None else [])):
@@ -271,15 +276,15 @@ class Options:
 
 
 def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
-    """Keys of all stages, and which of them `runs` already has. Nothing is run or written. Raises `UsageError` when
-    `runs` is a file.
+    """Return the plan: the keys of all stages, and which of them `runs` already has. Nothing is run or written. Raises
+    `UsageError` when `runs` is a file.
     """
     planned = Plan(recipe, Runs(Path(runs)))
     planned.runs.check()
 
     @functools.cache
     def related() -> list[StageRecord]:
-        """Finished stages of related recipes: read when a stage is missing."""
+        """Return the finished stages of related recipes. They are read only if a stage is missing."""
         every = (stage.record for stage in finished_stages(planned.runs.stages))
         return [record for record in every if planned.is_related(record.recipe)]
 
@@ -316,7 +321,7 @@ def plan(recipe: Recipe, runs: Path, *, limit: int | None = None) -> Plan:
 
 
 def _problem(found: StageOnDisk, key: str) -> str:
-    """Return the reason for which the stage with this key does not count as finished; empty where it does."""
+    """Return the reason why the stage with this key does not count as finished, or an empty text if it does."""
     try:
         found.check(key)
     except Unfinished:

@@ -1,5 +1,5 @@
-"""What stages need before the first of them begins: keys, packages, devices, engines, a sandbox, rows that can be read,
-trackers that can be reached. One list for `run`, `plan` and `validate`.
+"""Preconditions of stages, checked before the first stage begins: keys, packages, devices, engines, a sandbox, readable
+rows, reachable trackers. `run`, `plan` and `validate` use the same list.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from fgrl.registry.problems import dotted
 
 
 class Unmet(NamedTuple):
-    """What keeps stages from running, as far as it is known before they do; each text begins with its place."""
+    """Unmet preconditions of stages, as far as they are known before the stages run; each text begins with its place."""
 
     missing: list[str]
-    """What this machine lacks."""
+    """Requirements that this machine does not meet."""
     problems: list[str]
-    """What is wrong with the first rows."""
+    """Errors in the first rows."""
     warnings: list[str]
-    """What is seldom meant in the first rows."""
+    """Probable mistakes in the first rows."""
     kind: type[FgrlError] | None
-    """Of the first that is missing, or else of the first problem."""
+    """Class of the error of the first missing requirement, or else of the first problem."""
 
 
 def unmet(stages: Mapping[str, Stage], tracking: Tracking) -> Unmet:
-    """Return what is not there for these stages and trackers."""
+    """Return the unmet preconditions of these stages and trackers."""
     look = first_rows.look(stages)
     places: dict[tuple[type[FgrlError], str], list[str]] = {}
     for place, error in [*_lacking(stages, tracking), *look.problems]:
@@ -44,14 +44,14 @@ def unmet(stages: Mapping[str, Stage], tracking: Tracking) -> Unmet:
 
 
 def check(planned: Sequence[Planned], tracking: Tracking) -> None:
-    """Raise an error that names all that is not there. It is of the kind of the first."""
+    """Raise an error that names all unmet preconditions. Its class is that of the first one."""
     missing, problems, _warnings, kind = unmet({each.name: each.stage for each in planned}, tracking)
     if kind is not None:
         raise kind("\n".join([*missing, *problems, "nothing was run"]))
 
 
 def _lacking(stages: Mapping[str, Stage], tracking: Tracking) -> Iterator[tuple[str, Unavailable]]:
-    """Yield what this machine lacks, each with the place in the recipe that needs it."""
+    """Yield the requirements that this machine does not meet, each with the place in the recipe that needs it."""
     for name, stage in stages.items():
         parts = [((), stage), *((path, part) for path, part in walk(stage) if isinstance(part, Settings))]
         uses_rules = any(isinstance(part, UsesRules) for _path, part in parts)

@@ -1,4 +1,4 @@
-"""The rates of this machine, measured in a few seconds, as a card that `fgrl plan` computes with."""
+"""Rates of this machine, measured in a few seconds and given as a card, which `fgrl plan` uses."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from fgrl.experiments.pipeline import machine
 
 WIDTH, ROWS, LAYERS = 512, 256, 4
-"""Of the products and the model that are timed."""
+"""Width and rows of the matrix products that are timed, and layers of the model that is timed."""
 STEPPED = 32
-"""Rows of a step of decoding."""
+"""Rows of a decoding step."""
 NARROW = 64
-"""Width of a model whose products take no time beside sending its operations to the device."""
+"""Width of a model whose matrix products take no time compared with sending its operations to the device."""
 REPEATED, LEAST = 5, 0.5
-"""A time is the shortest of at least so many in at least so many seconds, because others may compute at the same time."""
+"""Minimum number of repetitions, and minimum seconds of all together. The shortest time counts, because other processes
+may compute at the same time.
+"""
 
 
 def measure() -> dict[str, Any]:
-    """Return the fields of a card, those of the first GPU or else of this CPU with the threads that torch has."""
+    """Return the fields of a card for the first GPU, or without a GPU for this CPU with torch's number of threads."""
     gpu = torch.cuda.is_available()
     name = torch.cuda.get_device_name() if gpu else f"CPU, {torch.get_num_threads()} threads"
     device = torch.device("cuda" if gpu else "cpu")
@@ -48,7 +50,7 @@ def measure() -> dict[str, Any]:
 
 
 def _product(kind: torch.dtype, device: torch.device) -> float:
-    """Return how many operations a second products of matrices of this type do."""
+    """Return the operations per second of matrix products of this type."""
     left, right = (torch.ones(rows, WIDTH, dtype=kind, device=device) for rows in (ROWS, WIDTH))
     return 2 * ROWS * WIDTH**2 / _shortest(lambda: left @ right.T, device)
 
@@ -68,7 +70,7 @@ def _passed(model: Any, tokens: torch.Tensor) -> None:
 
 
 def _shortest(compute: Callable[[], Any], device: torch.device) -> float:
-    """Return the seconds of the fastest of several calls; the first one does not count."""
+    """Return the seconds of the fastest of several calls, not counting the first."""
     start, seconds = time.perf_counter(), list[float]()
     while len(seconds) <= REPEATED or time.perf_counter() - start < LEAST:
         began = time.perf_counter()

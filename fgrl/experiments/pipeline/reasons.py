@@ -1,6 +1,4 @@
-"""Reasons in words for which a stage runs or does not run: what changed against the finished stage that is closest to
-it.
-"""
+"""Reasons in words why a stage runs or does not run: the changes since the most similar finished stage."""
 
 from __future__ import annotations
 
@@ -11,12 +9,12 @@ from fgrl.experiments.pipeline import keys
 from fgrl.runs.records import StageRecord
 
 SHOWN = 3
-"""Changes that a reason names before it only counts them."""
+"""Maximum number of changes that a reason names; more are only counted."""
 _MISSING = object()
 
 
 def cached(record: StageRecord) -> str:
-    """Return the reason of a stage that is done."""
+    """Return the reason why a finished stage does not run again."""
     return f"cached (made by {record.recipe} on {record.made[:10]})"
 
 
@@ -27,10 +25,10 @@ def to_run(
     upstream: Mapping[str, str],
     finished: Sequence[StageRecord],
 ) -> str:
-    """Return the reason of a stage that was never started.
+    """Return the reason why a stage that was never started runs.
 
-    upstream: names of the stages that it refers to, by their key. finished: what may be compared with it, which are the
-    stages of the same recipe and of those that it extends: differences to an unrelated recipe explain nothing.
+    upstream: names of the stages that it refers to, by their key. finished: the stages to compare with, which are the
+    stages of the same recipe and of the recipes that it extends. Differences to an unrelated recipe explain nothing.
     """
     candidates = [record for record in finished if record.component == component]
     if not candidates:
@@ -51,7 +49,7 @@ def to_run(
 
 
 def setting(stage: str, path: str) -> str:
-    """Return the key of the recipe that a path inside of an identity stands for."""
+    """Return the key of the recipe that a path inside an identity stands for."""
     part, _, inside = path.partition(".")
     return f"stages.{stage}.{inside}" if part in ("settings", "data") else path
 

@@ -1,7 +1,8 @@
-"""The environment of a running stage: its folders, its seed, the products of other stages, a log, a console.
+"""Environment of a running stage: its folders, its seed, the products of other stages, a log, a console.
 
-A stage that is killed starts again in the same `dir` with an empty `out`: whatever it needs to continue lies in `dir`,
-whatever it hands on lies in `out`. `stage.json`, written by the pipeline after the stage returned, marks it as done.
+A stage that was killed starts again in the same `dir` with an empty `out`. State for continuing is in `dir`, the
+product for other stages is in `out`. The pipeline writes `stage.json` after the stage has returned, which marks it as
+finished.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ torch = lazy.load("torch")
 
 
 class Run:
-    """One stage's run. `fgrl.kinds.Run` is the part of it that components may rely on."""
+    """Run of one stage. `fgrl.kinds.Run` is the part of it that components may rely on."""
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class Run:
         self.stage = stage
         self.seed = seed
         self.rank = rank
-        """Rank in a distributed stage; only 0 writes files and messages."""
+        """Rank in a distributed stage. Only rank 0 writes files and messages."""
         self.limit = limit
-        """`--limit`: read at most this many samples, take at most this many steps. Part of the stage's key."""
+        """`--limit`: maximum number of samples to read and of steps to take. It is part of the stage's key."""
         self.accelerator = accelerator
-        """From the stage's settings: "cpu" keeps models off an existing GPU."""
+        """Accelerator of the stage's settings: "cpu" keeps models off an existing GPU."""
         self.dir = folder
         self.out = folder / "out"
         self.cache = cache
@@ -63,7 +64,7 @@ class Run:
         self.console = console or Console(quiet=True)
         self.sampling: Sampling | None = None
         self.noticed = False
-        """`interrupted` was read while it was true: what the stage returns is not a finished product."""
+        """True if `interrupted` was read while it was true: the result of the stage is then not a finished product."""
         self._interrupted = interrupted
         self._tracker = tracker
         self._log = Log(folder) if rank == 0 else None
@@ -72,17 +73,19 @@ class Run:
         self._models: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
         self._plain: set[Any] = set()
-        """Models without a chat template, which has been said."""
+        """Models without a chat template for which a notice was printed."""
 
     @property
     def interrupted(self) -> bool:
-        """Ctrl-C was pressed: save and leave. A stage that has read it as true counts as unfinished."""
+        """Return True if Ctrl-C was pressed: the stage saves its state and returns. A stage that has read it as true
+        counts as unfinished.
+        """
         asked = self._interrupted()
         self.noticed = self.noticed or asked
         return asked
 
     def stop_if_interrupted(self) -> None:
-        """Raise `KeyboardInterrupt` after a Ctrl-C: everything up to here is on disk."""
+        """Raise `KeyboardInterrupt` after Ctrl-C. Call it only when all work so far is on disk."""
         if self.interrupted:
             raise KeyboardInterrupt
 
@@ -94,8 +97,8 @@ class Run:
         return self.products[ref.stage]
 
     def model(self, spec: ModelSpec, *, head: str = "lm", trainable: bool = False, shards: bool = False) -> Any:
-        """Return a loaded `fgrl.models.LanguageModel`; frozen ones are shared within the stage. shards: the training will share
-        its weights out, which rank 0 alone reads until then.
+        """Return a loaded `fgrl.models.LanguageModel`. Frozen models are shared within the stage. shards: the training
+        will shard the weights; until then only rank 0 reads them.
         """
         if trainable or shards:
             return self._load(spec, head, trainable, shards)
@@ -121,30 +124,33 @@ class Run:
         return model
 
     def forget_models(self) -> None:
-        """Free the frozen models that nothing else holds."""
+        """Free the frozen models that no other object references."""
         self._models.clear()
 
     def shared(self, name: str, make: Callable[[], C]) -> C:
-        """Return what several components of the stage share: made at the first call, closed by `close`."""
+        """Return an object that several components of the stage share. It is made at the first call, and closed by
+        `close`.
+        """
         if name not in self._shared:
             self._shared[name] = make()
         return self._shared[name]
 
     def close(self) -> None:
-        """Close what the components of the stage have shared."""
+        """Close the objects that the components of the stage share."""
         while self._shared:
             self._shared.popitem()[1].close()
 
     @property
     def device(self) -> Any:
-        """The GPU of this process, or the CPU: there is no GPU, or the stage does not want it."""
+        """Return the GPU of this process, or the CPU if there is no GPU or the stage does not use it."""
         if self.accelerator == "cpu" or not torch.cuda.is_available():
             return torch.device("cpu")
         return torch.device("cuda", ranks.local_rank())
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Append to `log.jsonl` and `metrics.csv` (and to the trackers). Steps do not fall; the first call of a process
-        cuts what an earlier, killed process logged after this step, and its rows of the same metrics at this step.
+        """Append to `log.jsonl` and `metrics.csv` (and to the trackers). Steps must not decrease. The first call of a
+        process removes the rows that an earlier, killed process logged after this step, and its rows of the same
+        metrics at this step.
         """
         if self._log is None:
             return
@@ -154,12 +160,12 @@ class Run:
             self._tracker.log(numbers, step)
 
     def say(self, text: str) -> None:
-        """One line for the person at the terminal (stderr)."""
+        """Print one line for the user at the terminal (stderr)."""
         if self.rank == 0:
             self.console.say(text)
 
     def record_alarms(self, alarms: Sequence[AlarmRecord]) -> None:
-        """Put down the alarms of a training so far, for the stage's record."""
+        """Record the alarms of a training so far in the stage's record."""
         if self.rank == 0:
             Stage(self.dir).keep_alarms(alarms)
 
@@ -168,8 +174,8 @@ class Run:
         return self.console.progress(what, total, done)
 
     def seed_libraries(self, *, with_torch: bool = True) -> None:
-        """Seed Python, NumPy and torch, so that a stage draws the same whatever ran before it in this process; what a
-        library puts on "the GPU" goes to that of this process.
+        """Seed Python, NumPy and torch, so that a stage draws the same numbers whatever ran before it in this process.
+        Tensors that a library puts on "the GPU" go to the GPU of this process.
 
         A stage whose class has `uses_torch = False` avoids the seconds that loading torch takes.
         """
@@ -183,9 +189,9 @@ class Run:
 
 @contextmanager
 def scratch_run(name: str, **arguments: Any) -> Iterator[Run]:
-    """Give a stage's run in a temporary folder: to look at samples, or to score a text. Nothing of it is kept.
+    """Give a stage's run in a temporary folder, to look at samples or to score a text. Nothing in it is kept.
 
-    arguments: of `Run`; without a `cache`, it is in the same folder.
+    arguments: arguments of `Run`. Without `cache`, the cache is in the same folder.
     """
     with tempfile.TemporaryDirectory(prefix="fgrl-") as folder:
         run = Run(name, Path(folder), **({"cache": Path(folder) / "cache"} | arguments))

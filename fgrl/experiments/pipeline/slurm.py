@@ -1,4 +1,4 @@
-"""A batch file of SLURM that runs a recipe: a line for each stage, `srun torchrun` where it computes on several nodes."""
+"""SLURM batch file that runs a recipe: one line for each stage, with `srun torchrun` for a stage on several nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fgrl.kinds import Engine, Stage
 from fgrl.registry import walk
 
 SPARE = 20
-"""Of the seconds between the warning and the end of the job, those in which it is queued again."""
+"""Seconds that are reserved for queueing the job again, between SLURM's warning and the end of the job."""
 SCRIPT = """\
 #!/bin/bash
 # Written by `{command}`
@@ -49,11 +49,11 @@ RANKS = (
     "srun --nodes {nodes} --ntasks-per-node 1 --relative 0 --kill-on-bad-exit=1 --cpu-bind=none torchrun --nnodes {nodes} "
     '--nproc-per-node {each} --rdzv-backend c10d --rdzv-endpoint "$FIRST:$PORT" --rdzv-id "$SLURM_JOB_ID" -m '
 )
-"""Before `fgrl run`: an agent on each node, which starts a process for each device."""
+"""Prefix of `fgrl run`: an agent on each node, which starts a process for each device."""
 
 
 def script(plan: Plan, machines: Machines, run: Sequence[str], command: Sequence[str]) -> str:
-    """Return the text of the file. run: `fgrl run RECIPE` with its options. command: what it is written by."""
+    """Return the text of the file. run: `fgrl run RECIPE` with its options. command: the command that writes the file."""
     stages, slurm = [(each.name, each.stage) for each in plan.stages], machines.slurm
     gpus = 0 if machines.train.accelerator == "cpu" else max((_gpus(stage) for _name, stage in stages), default=0)
     options = {
@@ -71,7 +71,7 @@ def script(plan: Plan, machines: Machines, run: Sequence[str], command: Sequence
 
 
 def submit(file: Path) -> str:
-    """Hand a file over to SLURM. Return the number of the job."""
+    """Submit a file to SLURM. Return the number of the job."""
     done = subprocess.run(["sbatch", "--parsable", str(file)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UsageError(f"sbatch does not take {file}: {done.stderr.strip()}")
@@ -79,7 +79,7 @@ def submit(file: Path) -> str:
 
 
 def check_machine() -> None:
-    """Raise `Unavailable` where there is no SLURM."""
+    """Raise `Unavailable` if SLURM is not installed."""
     if shutil.which("sbatch") is None:
         raise Unavailable(
             "sbatch is not on the PATH, so nothing was submitted: run the command on a login node of the cluster, or print the file with --dry-run"
@@ -92,7 +92,7 @@ def _ranks(stage: Stage) -> str:
 
 
 def _gpus(stage: Stage) -> int:
-    """Return the devices of a node that a stage uses: those of its processes, and those that are named for servers."""
+    """Return the number of devices of a node that a stage uses: for its processes, and for servers."""
     own = 0 if stage.accelerator() == "cpu" else stage.processes() // stage.nodes()
     places = [place for _path, part in walk(stage) if isinstance(part, Engine) and (place := part.elsewhere())]
     return max(own, *(1 + device for place in places for device in place.devices or ()), 0)

@@ -1,4 +1,4 @@
-"""The points of a sweep as recipes with overrides, and as commands."""
+"""Points of a sweep as recipes with overrides, and as commands."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from fgrl.runs.results.sweep_records import SWEEPS, PointRecord
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 DEVICES = "CUDA_VISIBLE_DEVICES"
 WANDB = "FGRL_WANDB"
-"""The project of commands without `--wandb`."""
+"""Environment variable with the W&B project of commands without `--wandb`."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep, and how each of its points is run."""
+    """A sweep, and the command for each of its points."""
 
     file: SweepFile
     recipe: str
     """Address of the recipe that the command names."""
     overrides: tuple[str, ...] = ()
-    """What the command sets for every point."""
+    """Overrides of the command for every point."""
     path: str = ""
-    """The sweep file; empty for a grid of `fgrl run`."""
+    """Path of the sweep file; empty for a grid of `fgrl run`."""
     machines: str | None = None
     limit: int | None = None
     wandb: str | None = None
@@ -56,7 +56,7 @@ class Sweep:
 
     @property
     def id(self) -> str:
-        """Name of its folder: equal for equal points, however many of them run."""
+        """Return the name of its folder: equal for equal points, however many of them run."""
         whole = [self.file.definition(), self.recipe, self.overrides, self.limit, self.seed]
         return f"{self.name}-{hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()[:8]}"
 
@@ -65,7 +65,9 @@ class Sweep:
         return self.runs / SWEEPS / self.id
 
     def refuse_secrets(self) -> None:
-        """Raise `UsageError` for a secret, as far as it is known by now: what has one cannot be written and read again."""
+        """Raise `UsageError` for a secret, as far as it is known by now: a sweep with a secret cannot be written and
+        read again.
+        """
         values = {name: [each.value, *(each.values or [])] for name, each in self.file.parameters.items()}
         for name, given in {**values, "command": list(self.overrides), "description": self.file.description}.items():
             if hide_in({name: given}) != {name: given}:
@@ -89,8 +91,8 @@ class Sweep:
         return words + (["--tensorboard-dir", self.tensorboard] if self.tensorboard else [])
 
     def environment(self, point: PointRecord, threads: int, devices: str | None) -> dict[str, str]:
-        """Return the environment of that command in the sweep. devices: those that it may use; None: as this process
-        sees them.
+        """Return the environment variables of that command in the sweep. devices: the devices that it may use; None:
+        the devices that this process sees.
         """
         swept = SweptPoint(self.id, point.number, point.parameters).inherited()
         own = {**os.environ, **native.inherited(), **dict.fromkeys(THREADS, str(threads)), **swept}
@@ -115,8 +117,9 @@ def load_point(address: str, overrides: Sequence[str], machines: str | None) -> 
 
 
 def check_metric(sweep: Sweep) -> None:
-    """Raise `UsageError` for a number that no point can have, as far as the recipe tells: what an evaluation measures is
-    known from its metrics, what other stages report and log is not. Points of other recipes and rows are not looked at.
+    """Raise `UsageError` for a number that no point can have. The recipe tells which metrics evaluations measure, but
+    not what other stages report and log, so only evaluations are checked. Points of other recipes and rows are not
+    checked.
     """
     metric = sweep.file.metric
     if metric is None or {OTHER_RECIPE, OTHER_ROW} & sweep.file.parameters.keys():
@@ -144,8 +147,8 @@ def check_metric(sweep: Sweep) -> None:
 
 
 def shares(devices: Sequence[str], jobs: int) -> list[str | None]:
-    """Return the devices of each of `jobs` points: a share each, or one for several where there are fewer; None
-    where there are none to share out.
+    """Return the devices of each of `jobs` points: a share for each point, or one device for several points if there
+    are fewer devices than jobs; None for each if there are no devices.
     """
     if jobs < 2 or not devices:
         return [None] * jobs

@@ -1,12 +1,13 @@
-"""Which points a sweep has: every combination, seeded draws, or Bayesian search; and which points are stopped early.
+"""Choice of the points of a sweep: every combination, seeded draws, or Bayesian search; and early stopping of points.
 
 Point k of `random` is drawn from numpy's generator with the seed [seed of the sweep, k], one number in [0, 1) for each
-parameter in the order of the file, taken as a quantile of its distribution. So a draw depends neither on how many points
-there are nor on what ran before.
+parameter in the order of the file, taken as a quantile of its distribution. So a draw depends neither on the number of
+points nor on earlier points.
 
-`bayes` draws its first `FIRST_RANDOM` points in the same way. Each later point is the proposal of optuna's `GPSampler` (a
-Gaussian process, expected improvement) for what is known by then, seeded by [seed, k]: with one job a sweep that was
-killed proposes what an undisturbed one does. With several jobs, proposals depend on which points had finished.
+`bayes` draws its first `FIRST_RANDOM` points in the same way. Each later point is the proposal of optuna's `GPSampler`
+(a Gaussian process, expected improvement) given the results so far, seeded by [seed, k]. With one job, a sweep that was
+killed proposes the same points as an undisturbed sweep. With several jobs, proposals depend on which points had
+finished.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fgrl.runs.results.sweep_records import PointRecord
 np = lazy.load("numpy")
 
 FIRST_RANDOM = 10
-"""Points of `bayes` that are drawn before the first proposal."""
+"""Number of points of `bayes` that are drawn before the first proposal."""
 
 
 def _optuna(purpose: str) -> Any:
@@ -40,8 +41,8 @@ class Search:
     """The points of a sweep, in order."""
 
     def __init__(self, sweep: SweepFile, seed: int, most: int | None) -> None:
-        """most: number of points; None: the file's own number. Raises `UsageError` where there is none, and
-        `Unavailable` without optuna.
+        """Create the search. most: number of points; None: the number in the file. Raises `UsageError` if neither is
+        given, and `Unavailable` without optuna.
         """
         self.sweep, self.seed = sweep, seed
         cap = most or sweep.run_cap
@@ -58,7 +59,7 @@ class Search:
             _optuna("method: bayes")
 
     def draw(self, known: Sequence[PointRecord]) -> PointRecord | None:
-        """Return the point after these; None where there are no more. known: all points so far, in order."""
+        """Return the next point, or None if there are no more. known: all points so far, in order."""
         number = len(known) + 1
         if number > self.count:
             return None
@@ -71,7 +72,9 @@ class Search:
         return PointRecord(number=number, parameters=self.values(number, shares), shares=shares)
 
     def values(self, number: int, shares: Mapping[str, float]) -> dict[str, Any]:
-        """Return the parameters of a point, from the sweep file and never from a record, which is without secrets."""
+        """Return the parameters of a point. They come from the sweep file and never from a record, which has no
+        secrets.
+        """
         parameters = self.sweep.parameters
         if self.sweep.method == "grid":
             choices = [each.choices or [] for each in parameters.values()]
@@ -103,13 +106,13 @@ class Search:
         }
 
     def _told(self, point: PointRecord) -> float | None:
-        """Return the number of a point; of one that was stopped early the last."""
+        """Return the number of a point, or its last number if it was stopped early."""
         if point.state == "stopped early":
             return point.reported[-1][1]
         return point.value.mean if point.state == "finished" and point.value is not None else None
 
     def _imputed(self, point: PointRecord, known: Sequence[PointRecord]) -> float | None:
-        """Return the number that stands for a failed point, as `metric.impute` says."""
+        """Return the number that stands for a failed point, according to `metric.impute`."""
         assert self.sweep.metric is not None
         values = [told for each in known if (told := self._told(each)) is not None]
         if self.sweep.metric.impute == "latest" and point.reported:
@@ -126,7 +129,7 @@ def _space(parameter: Parameter, distributions: Any) -> Any:
 
 
 def _place(parameter: Parameter, share: float) -> float | int:
-    """Return what optuna gets for a share: of categories their place in the list."""
+    """Return the value that optuna gets for a share: for categories, their index in the list."""
     if parameter.values is None:
         return share
     value = parameter.at(share)
@@ -134,7 +137,7 @@ def _place(parameter: Parameter, share: float) -> float | int:
 
 
 def _share(parameter: Parameter, asked: Any) -> float:
-    """Return the share that `Parameter.at` turns into what optuna asks for."""
+    """Return the share that `Parameter.at` maps to the value that optuna proposes."""
     if parameter.values is None:
         return float(asked)
     shares = parameter.probabilities or [1 / len(parameter.values)] * len(parameter.values)
@@ -142,10 +145,10 @@ def _share(parameter: Parameter, asked: Any) -> float:
 
 
 class EarlyStopping:
-    """Decides which points are stopped while they train: successive halving by optuna (`SuccessiveHalvingPruner`).
+    """Early stopping of points during training, by optuna's successive halving (`SuccessiveHalvingPruner`).
 
-    After `min_iter` values of the number, after eta times as many, and so on, a point goes on if it is among the best
-    1/eta of those that came as far.
+    After `min_iter` values of the number, after eta times as many, and so on, a point continues if it is among the best
+    1/eta of the points that reached this length.
     """
 
     def __init__(self, rule: EarlyTermination, goal: str) -> None:
@@ -159,7 +162,7 @@ class EarlyStopping:
         self._trials: dict[int, Any] = {}
 
     def stops(self, point: PointRecord, count: int, value: float) -> bool:
-        """Return True if the point is to be stopped, which has logged `count` values by now, the last of them `value`."""
+        """Return True if the point is to be stopped. It has logged `count` values so far, the last of them `value`."""
         if point.number not in self._trials:
             self._trials[point.number] = self._study.ask()
         trial = self._trials[point.number]
@@ -167,7 +170,7 @@ class EarlyStopping:
         return bool(trial.should_prune())
 
     def replay(self, points: Sequence[PointRecord]) -> None:
-        """Take in what earlier processes read."""
+        """Restore the values that earlier processes read."""
         for point in points:
             for count, value in point.reported if point.state in ("finished", "stopped early") else ():
                 self.stops(point, count, value)

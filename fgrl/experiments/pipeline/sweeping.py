@@ -1,10 +1,10 @@
-"""Runs the points of a sweep: each is a `fgrl run` in a process of its own.
+"""Execution of the points of a sweep: each is a `fgrl run` in a separate process.
 
-1. the record of an earlier start, whose finished points stay as they are while their stages have the same keys
-2. points are drawn and planned
-3. a point begins where there is room for it, and no point that runs still has to make a stage that it needs: so what
-   several points share is made once, by the first of them
-4. after every point the record is written; at the end the page
+1. Read the record of an earlier start. Its finished points stay as they are while their stages have the same keys.
+2. Draw and plan points.
+3. Start a point when there is room for it and no running point has yet to make a stage that it needs. So stages that
+   several points share are made once, by the first of these points.
+4. Write the record after every point, and the page at the end.
 """
 
 from __future__ import annotations
@@ -54,32 +54,32 @@ from fgrl.runs.run import Run
 page = lazy.load("fgrl.pages.report.sweep_page")
 
 POLL = 0.2
-"""Seconds between two looks at Ctrl-C, and at the processes and logs of points."""
+"""Seconds between two checks for Ctrl-C, and of the processes and logs of points."""
 
 
 @dataclass
 class _Running:
-    """A point that runs."""
+    """A running point."""
 
     point: PointRecord
     devices: str | None
     process: subprocess.Popen[bytes]
     replied: Path
-    """File of its reply."""
+    """File with the reply of its command."""
     began: float = field(default_factory=time.monotonic)
     asked: bool = False
-    """True if it was asked to stop."""
+    """True if the point was asked to stop."""
     stopped_early: bool = False
 
     @property
     def reply(self) -> Mapping[str, Any] | None:
-        """What `fgrl run --json` says; None where it was lost before."""
+        """Return the reply of `fgrl run --json`, or None if the process ended without one."""
         return dict(json.loads(self.replied.read_text(encoding="utf-8"))) if self.replied.exists() else None
 
 
 def begin(sweep: Sweep, command: Sequence[str], threads: int | None, default_threads: int) -> SweepRecord:
-    """Return the record of a sweep: that of an earlier start, or a new one. threads: of each point; None: as at that
-    start, else `default_threads`. Raises `DataError` for a broken record.
+    """Return the record of a sweep: the record of an earlier start, or a new one. threads: number for each point; None:
+    as at the earlier start, else `default_threads`. Raises `DataError` for a broken record.
     """
     check_metric(sweep)
     earlier = read_sweep_record(sweep.folder)
@@ -106,7 +106,7 @@ def begin(sweep: Sweep, command: Sequence[str], threads: int | None, default_thr
 
 
 class Sweeping:
-    """A sweep that runs."""
+    """A running sweep."""
 
     def __init__(
         self, sweep: Sweep, record: SweepRecord, search: Search, *, jobs: int, devices: Sequence[str], console: Console
@@ -116,15 +116,15 @@ class Sweeping:
         rule, metric = sweep.file.early_terminate, sweep.file.metric
         self.stopping = EarlyStopping(rule, metric.goal) if rule is not None and metric is not None else None
         self._room = shares(devices, jobs)
-        """Devices of each point that may begin now."""
+        """Devices for each point that may start now."""
         self._running: list[_Running] = []
         self._begun: set[int] = set()
-        """Points that this process has begun."""
+        """Points that this process has started."""
         self._done: set[str] = set()
-        """Keys of stages that are known to be done."""
+        """Keys of stages that are known to be finished."""
 
     def run(self) -> SweepRecord:
-        """Run what is missing. The record has how it went: `exit` is 0, 9 where a point failed, 130 after Ctrl-C."""
+        """Run the missing points. Return the record, whose `exit` is 0, 9 if a point failed, or 130 after Ctrl-C."""
         folder = self.sweep.folder
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK)
@@ -156,7 +156,7 @@ class Sweeping:
     # -- points --------------------------------------------------------------------------------------------------------
 
     def _take_up(self) -> None:
-        """Compare the points of an earlier start with what their recipes plan now."""
+        """Compare the points of an earlier start with the present plans of their recipes."""
         for point in self.record.points:
             point.parameters = self.search.values(point.number, point.shares)
             self._plan(point)
@@ -167,8 +167,8 @@ class Sweeping:
             self.console.say(f"{done} points are finished already")
 
     def _plan(self, point: PointRecord) -> None:
-        """Note the keys of a point's stages, and that it waits, unless it has ended with the same. A mistake in its
-        recipe is its failure.
+        """Record the keys of a point's stages and mark it as waiting, unless it has ended with the same keys. A mistake
+        in its recipe marks it as failed.
         """
         try:
             stages = self.sweep.plan(point).stages
@@ -183,7 +183,7 @@ class Sweeping:
             point.state, point.exit, point.error, point.keys, point.reported = "waiting", None, "", keys, []
 
     def _missing(self, point: PointRecord) -> set[str]:
-        """Return the keys of a point's stages that are not done."""
+        """Return the keys of a point's stages that are not finished."""
         for key in {*point.keys.values()} - self._done:
             found = self.runs.find(key)
             if found is not None and found.is_done(key):
@@ -191,11 +191,11 @@ class Sweeping:
         return {*point.keys.values()} - self._done
 
     def _open(self) -> list[PointRecord]:
-        """Points that wait for their turn."""
+        """Return the points that are waiting to start."""
         return [each for each in self.record.points if each.state == "waiting" and each.number not in self._begun]
 
     def _draw(self) -> None:
-        """Draw points: a search draws one for each that may begin, the others all at once."""
+        """Draw points: a search draws one for each point that may start, the other methods all at once."""
         while len(self._open()) < len(self._room) or self.sweep.file.method != "bayes":
             point = self.search.draw(self.record.points)
             if point is None:
@@ -264,7 +264,7 @@ class Sweeping:
             running.process.send_signal(signal.SIGTERM)
 
     def _take(self, running: _Running) -> None:
-        """Note how a point ended."""
+        """Record how a point ended."""
         point, reply = running.point, running.reply
         code = running.process.returncode if reply is None else reply["exit"]
         stages = (reply or {}).get("stages", {})
@@ -294,14 +294,14 @@ class Sweeping:
         self._say_result(point)
 
     def _fail_with(self, point: PointRecord, failed: Mapping[str, str]) -> None:
-        """Give up the points that need a stage which a point could not make. failed: names by keys."""
+        """Mark the points as failed that need a stage which another point could not make. failed: names by keys."""
         for other in self._open():
             if name := next((failed[key] for key in other.keys.values() if key in failed), None):
                 other.state, other.exit, other.run = "failed", point.exit, point.run
                 other.error = f"{name}, which it shares with point {point.number}: {point.error}"
 
     def _read_log(self, point: PointRecord) -> bool:
-        """Take in what the point has logged since the last look. Returns True if it is to be stopped."""
+        """Read what the point has logged since the last call. Return True if the point is to be stopped."""
         assert self.stopping is not None
         name, _, logged = self.record.metric.partition("/")
         key = point.keys.get(name)
@@ -351,7 +351,7 @@ class Sweeping:
 
 
 def finish(point: PointRecord, sweep: Sweep, record: SweepRecord) -> None:
-    """Note the numbers of a point whose run has ended well."""
+    """Record the numbers of a point whose run was successful."""
     run = Run(sweep.runs / point.run)
     point.state, point.exit, point.error, point.numbers = "finished", DONE, "", numbers_of(run)
     if not record.metric and (main := main_number(run)) is not None:
@@ -366,7 +366,7 @@ def finish(point: PointRecord, sweep: Sweep, record: SweepRecord) -> None:
 
 
 def lead(record: SweepRecord, runs: Path) -> Lead | None:
-    """Return the best setting and how sure its lead over the second is; None where fewer than two have numbers."""
+    """Return the best setting and the confidence of its lead over the second; None if fewer than two have numbers."""
     settings = record.settings()
     if len(settings) < 2:
         return None

@@ -1,8 +1,8 @@
-"""Trackers of metrics besides a stage's own logs: TensorBoard, Weights & Biases and MLflow, from the recipe's `track` or
-the command line.
+"""Trackers of metrics besides a stage's own logs: TensorBoard, Weights & Biases and MLflow, from the recipe's `track`
+or the command line.
 
-A tracker is opened for the time of one stage: a distributed stage opens the same one from its own process. What the
-stage logged in an earlier run, before it was interrupted, is sent first, so that its curves are whole.
+A tracker is open while one stage runs: a distributed stage opens the same tracker from its own process. The log of an
+earlier, interrupted run of the stage is sent first, so that its curves are complete.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from fgrl.experiments.recipe.tracking import MLflow, TensorBoard, Tracking, Wand
 
 NOT_METRICS = ("step", "time")
 MLFLOW_PARAMETERS, MLFLOW_LONGEST = 100, 6000
-"""Parameters of one request to MLflow, and letters of a value, as far as it takes them."""
+"""Limits of MLflow: number of parameters of one request, and number of characters of a value."""
 
 
 Log = Callable[[Mapping[str, float], int, float], None]
-"""Gets metrics, their step, and when they were logged (seconds since 1970)."""
+"""Function that gets metrics, their step, and the time when they were logged (seconds since 1970)."""
 Tracker = Callable[[str, Mapping[str, Any]], AbstractContextManager[Log]]
-"""One place that gets the metrics of a stage while it runs. It is opened with the stage's name and a mapping that has
-its summary when it is closed, empty where the stage did not finish. Raises `Unavailable` when a package is missing.
+"""Destination that gets the metrics of a stage while it runs. It is opened with the stage's name and a mapping that has
+its summary when it is closed, empty if the stage did not finish. Raises `Unavailable` when a package is missing.
 """
 
 
 class Trackers:
-    """All that a run was asked for."""
+    """All trackers that a run was asked to use."""
 
     def __init__(self, trackers: Iterable[Tracker]) -> None:
         self._trackers = list(trackers)
@@ -44,10 +44,10 @@ class Trackers:
 
     @contextmanager
     def opened(self, stage: str, folder: Path) -> Iterator[dict[str, Any]]:
-        """Inside, a stage runs and logs; what is put into the dictionary is its summary. However it ends, every tracker
-        is closed.
+        """Open every tracker while a stage runs and logs inside the context. The dictionary takes the stage's summary.
+        Every tracker is closed, also after an error.
 
-        folder: the stage's, with the log of an earlier, interrupted run.
+        folder: the stage's folder, with the log of an earlier, interrupted run.
         """
         summary: dict[str, Any] = {}
         with ExitStack() as stack:
@@ -73,8 +73,9 @@ class Trackers:
 def trackers(
     tracking: Tracking, *, recipe: str, run: Path, config: Mapping[str, Any], swept: SweptPoint | None = None
 ) -> Trackers:
-    """recipe: its name. run: the folder of the run. config: the resolved recipe, for W&B. swept: the point of a sweep
-    that the run is: W&B groups the runs of a sweep, and its charts find the parameters by their paths.
+    """Return the trackers. recipe: its name. run: the folder of the run. config: the resolved recipe, for W&B. swept:
+    the point of a sweep that the run belongs to: W&B groups the runs of a sweep, and its charts find the parameters by
+    their paths.
     """
     made: list[Tracker] = []
     identity = f"{swept.sweep}-{swept.number}" if swept is not None else None
@@ -94,7 +95,7 @@ def trackers(
 
 @contextmanager
 def to_tensorboard(folder: Path, stage: str, summary: Mapping[str, Any]) -> Iterator[Log]:
-    """Event files, in a folder for each stage."""
+    """Write event files, in a folder for each stage."""
     from torch.utils.tensorboard import SummaryWriter
 
     def log(metrics: Mapping[str, float], step: int, when: float) -> None:
@@ -117,11 +118,11 @@ def to_wandb(
     *,
     identity: str | None = None,
 ) -> Iterator[Log]:
-    """One W&B run for a run of fgrl, with every stage's metrics under the stage's name. identity: W&B's id of the run: a
-    point of a sweep that was killed continues its W&B run; None: that of the run's folder.
+    """Log to one W&B run for a run of fgrl, with every stage's metrics under the stage's name. identity: W&B's id of
+    the run, so that a point of a sweep that was killed continues its W&B run; None: the id of the run's folder.
 
-    Whether it is online, offline or off is W&B's own `WANDB_MODE`; under a sweep the agent has chosen the run already.
-    Neither a secret nor a path of this machine is sent, and nothing that W&B collects itself: commands, hosts, users,
+    W&B's own `WANDB_MODE` decides whether it is online, offline or off. Under a W&B sweep the agent has chosen the run
+    already. Secrets and paths of this machine are not sent, nor what W&B collects itself: commands, hosts, users,
     repositories, code.
     """
     import wandb
@@ -176,11 +177,11 @@ def to_mlflow(
     *,
     identity: str | None = None,
 ) -> Iterator[Log]:
-    """One MLflow run for a run of fgrl, with every stage's metrics under the stage's name. identity: as in `to_wandb`, in
-    the tag `fgrl_run`.
+    """Log to one MLflow run for a run of fgrl, with every stage's metrics under the stage's name. identity: as in
+    `to_wandb`, in the tag `fgrl_run`.
 
     Parameters are the recipe's values by their paths, as `stages.policy.train.lr`, so MLflow's table and charts compare
-    the points of a sweep, which share the tag `fgrl_sweep`. Neither a secret nor a path of this machine is sent.
+    the points of a sweep, which share the tag `fgrl_sweep`. Secrets and paths of this machine are not sent.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     import mlflow
@@ -219,12 +220,12 @@ def _for_mlflow(name: str) -> str:
 
 
 def _numbers(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stage's summary, with what it measured under the names that sweeps and tables have."""
+    """Return a stage's summary, with its measurements under the names that sweeps and tables use."""
     return {name: value for name, value in summary.items() if name != "measured"} | (summary.get("measured") or {})
 
 
 def _leaves(value: Any, path: str, sign: str) -> list[tuple[str, Any]]:
-    """Return what is inside of nested mappings, each with the names that lead to it."""
+    """Return the values inside nested mappings, each with its path of names."""
     if isinstance(value, Mapping):
         inside = ((f"{path}{sign}{name}" if path else str(name), item) for name, item in value.items())
         return [leaf for name, item in inside for leaf in _leaves(item, name, sign)]

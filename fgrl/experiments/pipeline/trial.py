@@ -1,7 +1,7 @@
-"""A small training with a person's component, repeated in other ways that must not change it: `fgrl check`.
+"""Small training with a user's component, repeated in other ways that must not change it: `fgrl check`.
 
-The model has random weights and reads bytes. With it a training of three iterations takes a second, and what depends on
-the division into micro-batches, on the number of processes or on what a kill loses shows in the trained weights.
+The model has random weights and reads bytes. With it a training of three iterations takes a second. Trained weights
+then show a dependence on the division into micro-batches, on the number of processes, or on state that a kill loses.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ TRIED = ("online_algorithm", "reward", "offline_algorithm", "environment", "engi
 """Kinds that can be tried in a training."""
 STAGE = "trained"
 MOST = 1e-3
-"""Largest distance of trained weights, as a share of the distance that training moved them, that is taken for rounding.
-"""
+"""Largest distance of trained weights, as a share of the distance that training moved them, that counts as rounding."""
 WORDS = ["sea", "lamp", "bird", "bread", "river", "stone", "cloud", "glass"]
 WORTH = "def worth(completions, **kwargs):\n    return [sum(map(ord, text)) % 11 / 10 for text in completions]\n"
 KILLED_BEFORE = 3
@@ -47,14 +46,14 @@ KILLED_BEFORE = 3
 
 @dataclass(frozen=True)
 class Finding:
-    """What one of the repetitions showed."""
+    """Result of one of the repetitions."""
 
     held: bool
     text: str
 
 
 def tried_components(file: Path) -> list[type[Component]]:
-    """Return the components of a Python file that can be tried. Raises `UsageError` where there are none."""
+    """Return the components of a Python file that can be tried. Raises `UsageError` if there are none."""
     module = import_file(file)
     own = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
     found = []
@@ -69,7 +68,7 @@ def tried_components(file: Path) -> list[type[Component]]:
 
 
 def write_recipe(cls: type[Component], file: Path, folder: Path) -> Path:
-    """Write a recipe that trains with a component, and all that it reads, into `folder`. Returns its path."""
+    """Write a recipe that trains with a component, and all files that it reads, into `folder`. Return its path."""
     _write_model(folder / "model")
     (folder / "worth.py").write_text(WORTH, encoding="utf-8")
     name, worth = name_of(cls)[1], {"name": "function", "path": "worth.py:worth", "completions": "text"}
@@ -114,10 +113,10 @@ def write_recipe(cls: type[Component], file: Path, folder: Path) -> Path:
 def findings(
     cls: type[Component], recipe: Path, overrides: Sequence[str], console: Console
 ) -> Iterator[Finding]:  # fmt: skip
-    """Try an environment or an engine by itself. Train once as a whole, then in other ways, and yield what each of them
-    shows.
+    """Try an environment or an engine without a training, or train once as a whole and then in other ways. Yield the
+    result of each.
 
-    Raises the error of the first training, which the others repeat.
+    Raises the error of the first training; the repetitions would raise it again.
     """
     if issubclass(cls, Environment | Engine):
         yield from _drawn(cls, recipe, overrides)
@@ -180,7 +179,7 @@ def _killed(recipe: Path, overrides: Sequence[str], runs: Path, whole: Path, con
 
 
 def train_until_killed(recipe: str, runs: str, *overrides: str) -> None:
-    """Train, and kill this process before a micro-batch of the second round."""
+    """Train, and kill this process before a micro-batch of the second iteration."""
     from fgrl.training.training_module import TrainingModule
 
     step, taken = TrainingModule.training_step, iter(range(KILLED_BEFORE + 1))
@@ -195,7 +194,8 @@ def train_until_killed(recipe: str, runs: str, *overrides: str) -> None:
 
 
 def distance(one: Path, two: Path) -> float:
-    """Distance between the weights of two products, relative to how far those of the first moved.
+    """Return the distance between the weights of two products, relative to how far training moved the weights of the
+    first.
 
     An adapter's second matrix starts at zero, so its norm is at most the distance that all trained weights moved.
     """
@@ -214,7 +214,7 @@ def distance(one: Path, two: Path) -> float:
 
 
 def _train(recipe: Path, overrides: Sequence[str], runs: Path, console: Console) -> Path:
-    """Return the folder of the product."""
+    """Train, and return the folder of the product."""
     loaded = recipes.load(recipe, list(overrides))
     summary = pipeline.execute(loaded, runs, pipeline.Options(arguments=overrides), console)
     if summary.exit:

@@ -1,4 +1,4 @@
-"""Environments and engines tried without a training: scripted conversations, and the same draws in several ways."""
+"""Trials of environments and engines without a training: scripted conversations, and the same draws in several ways."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ TEXTS = (
     "", " \n", "3", "yes", '{"name": "lookup", "arguments": {"word": ', "<tool_call>{}</tool_call>", "\\boxed{1e999}",
     "\x00\u202e\u2028 💥 \u0301", "0" * 5000, "word " * 20_000,
 )  # fmt: skip
-"""What policies write, odd and huge texts among them."""
+"""Texts that policies write, including unusual and huge texts."""
 GROUPS, EACH = 6, 4
-"""Prompts, and conversations with each of them."""
+"""Number of prompts, and of conversations with each of them."""
 STEP = EACH + 1
-"""Of these only one is drawn alone."""
+"""Number of conversations in a step. Only one is drawn alone."""
 OTHER_CONVERSATION = (
     "the same seed and texts are another conversation: draw from `seed` alone, and keep what changes in the episode; or set "
     "`reproducible = False`"
 )
 LIMIT = 1_000_000
-"""Tokens of a scripted conversation: it meets no limit but the environment's own."""
+"""Maximum number of tokens of a scripted conversation, so large that only the environment's own limits matter."""
 
 
 class Scripted(Drawer):
-    """Says one of `TEXTS`, chosen by the random stream's number."""
+    """Drawer that writes one of `TEXTS`, chosen by the random stream's number."""
 
     def __init__(self, model: Any) -> None:
         self.ids = [list(model.tokenizer(text, add_special_tokens=False).input_ids) for text in TEXTS]
@@ -41,7 +41,7 @@ class Scripted(Drawer):
 
 
 def of_environment(environment: Environment, samples: Sequence[Sample], model: Any) -> Iterator[tuple[bool, str]]:
-    """Yield (it holds, what was found) of scripted conversations."""
+    """Yield (whether the check passes, what was found) for scripted conversations."""
     sampling = Sampling(max_new_tokens=LIMIT, max_prompt_tokens=LIMIT)
     asked = rollouts.requests(model.tokenizer, samples[:GROUPS], sampling, EACH, seed=0, converses=True)
     drawer = Conversing(Scripted(model), environment, model)
@@ -70,7 +70,7 @@ def of_environment(environment: Environment, samples: Sequence[Sample], model: A
 
 
 def of_engine(engine: Engine, samples: Sequence[Sample], model: Any) -> Iterator[tuple[bool, str]]:
-    """Yield (it holds, what was found) of responses that an engine draws from a model."""
+    """Yield (whether the check passes, what was found) for responses that an engine draws from a model."""
     sampling = Sampling(max_new_tokens=8, max_prompt_tokens=64)
     asked = rollouts.requests(model.tokenizer, samples[:GROUPS], sampling, EACH, seed=0)
     with engine.open(model) as drawer:
@@ -100,7 +100,7 @@ def of_engine(engine: Engine, samples: Sequence[Sample], model: Any) -> Iterator
 
 
 def _wrong(drawn: DrawnResponse, ends: Collection[int], sampling: Sampling, engine: Engine) -> str | None:
-    """Return what is wrong with a response; None: nothing."""
+    """Return what is wrong with a response, or None if nothing is wrong."""
     ids, most = drawn.token_ids, sampling.max_new_tokens
     if not 1 <= len(ids) <= most:
         return f"a response of {len(ids)} tokens: wants 1 to max_new_tokens, {most}"

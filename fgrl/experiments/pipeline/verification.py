@@ -1,4 +1,4 @@
-"""Everything in a folder of runs compared with its checksums: `fgrl doctor RUNS`."""
+"""Comparison of everything in a folder of runs with its checksums: `fgrl doctor RUNS`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fgrl.training import checkpoints
 
 
 def verify(runs: Runs) -> dict[str, Any]:
-    """Return the counts of the stages, and `problems`: what is broken, and what becomes of it. A finished stage that is
-    broken counts as unfinished from then on. Raises `UsageError` for a folder without stages.
+    """Return the counts of the stages, and `problems`: broken files and the consequence of each. A broken finished
+    stage counts as unfinished from then on. Raises `UsageError` for a folder without stages.
     """
     runs.check()
     if not runs.stages.is_dir():

@@ -1,8 +1,8 @@
 """Errors in the processes of a distributed stage, which are reported once.
 
-Mostly all processes raise the same error at the same point, and that of rank 0 is reported. Where only a worker (a rank above
-0) fails, its report is in the stage's folder, and rank 0 notices no more than that a connection was closed, or that it is asked to
-stop.
+Usually all processes raise the same error at the same point, and the error of rank 0 is reported. If only a worker (a
+rank above 0) fails, its report is in the stage's folder, and rank 0 only notices that a connection was closed or that
+it is asked to stop.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ REPORT = "failed-rank-{}.json"
 
 @contextmanager
 def silent(folder: Path, rank: int) -> Iterator[None]:
-    """In a worker: an error is left for whoever reports it, and ends this process with nothing said; the loss of another rank is
-    said where no `fgrl run` tells of it.
+    """Save an error in a worker for the process that reports it, and end the worker without a message. The loss of
+    another rank is reported here if no `fgrl run` reports it.
     """
     try:
         yield
@@ -52,14 +52,14 @@ def silent(folder: Path, rank: int) -> Iterator[None]:
 
 
 def forget(folder: Path) -> None:
-    """Delete what workers left of an earlier attempt."""
+    """Delete the errors that workers saved in an earlier attempt."""
     for left in folder.glob(REPORT.format("*")):
         left.unlink()
     launching.forget_waits(folder)
 
 
 def left(folder: Path) -> RankFailed | None:
-    """Return the error that a worker left, if one did."""
+    """Return the error that a worker saved, if there is one."""
     for file in sorted(folder.glob(REPORT.format("*"))):
         return RankFailed(Ending(**json.loads(file.read_text(encoding="utf-8"))))
     return None
@@ -67,7 +67,7 @@ def left(folder: Path) -> RankFailed | None:
 
 @contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """In the process of rank 0: replace an error that follows from that of a worker by the worker's."""
+    """Replace an error in the process of rank 0 that follows from a worker's error by the worker's error."""
     try:
         yield
     except Exception as error:

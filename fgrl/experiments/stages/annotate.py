@@ -1,4 +1,4 @@
-"""Add scores, verdicts, critiques or spans to samples."""
+"""Annotation of samples with scores, verdicts, critiques or spans."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from fgrl.registry import Unkeyed, register
 from fgrl.types import Sample, Samples, write_jsonl
 
 FAILED = "failed.jsonl"
-"""Beside the samples: those that the annotator left out because they failed (`Annotator.failed`)."""
+"""File beside the samples with the samples that the annotator left out because they failed (`Annotator.failed`)."""
 
 SLICE = 1000
-"""Samples that are in memory at once where each is annotated by itself."""
+"""Number of samples in memory at once if each is annotated independently."""
 
 
 @register("annotate")
 class AnnotateStage(Stage):
-    """Every sample goes through an annotator."""
+    """Annotation of every sample by an annotator."""
 
     makes = Samples
 
     data: Reader
-    """What to annotate."""
+    """Reader of the samples to annotate."""
     annotator: Annotator
-    """What adds to it."""
+    """Annotator that adds to the samples."""
     max_missing: Annotated[float, Unkeyed] = Field(0.25, ge=0, le=1)
-    """Share of the questions to a language model that may stay without a usable answer, or of the cases for which a
-    rule may fail; with more of them the stage stops unfinished, so that the same command asks them again.
+    """Maximum share of questions to a language model without a usable answer, or of cases for which a rule fails. If
+    more fail, the stage stops unfinished, so that the same command asks them again.
     """
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share the questions to a `local` model out, one per device; it is one where no such model is asked.
-    The result is that of one process."""
+    """Number of processes that share the questions to a `local` model, one per device. It must be 1 if no such model is
+    asked. The result is the same as with one process.
+    """
 
     def processes(self) -> int:
-        """Return `devices` where a model of this machine is asked: all processes ask the same, and each answers a part."""
+        """Return `devices` if a model of this machine is asked: each process answers a part of the questions."""
         return super().processes() if counting.local_clients(self.annotator) else 1
 
     def run(self, run: Run) -> dict[str, Any]:
@@ -88,7 +89,7 @@ class AnnotateStage(Stage):
         return None if given is None else stated(self.annotator, "makes_at_most", given, given)
 
     def work(self, peek: Peek) -> Iterator[counting.Work]:
-        """Yield the answers of local models that the annotator asks, one about each response."""
+        """Yield the work of local models that answer the annotator's questions, one answer about each response."""
         most = max((part.max_prompt_tokens for part in counting.local_clients(self.annotator)), default=0)
         if most:
             given = counting.texts(self.data, peek, most, most)
@@ -96,13 +97,13 @@ class AnnotateStage(Stage):
             yield from counting.answering(self.annotator, given.rows, tokens, peek, devices=devices)
 
     def _given(self, peek: Peek) -> Expected | None:
-        """Return an upper bound on what the annotator will get."""
+        """Return an upper bound on the annotator's input."""
         given = expected(self.data, peek)
         return None if given is None else given.after(0, peek.limit)
 
     def estimate(self, peek: Peek) -> dict[str, Any]:
-        """Return the "calls" to a language model, exact where the data is there, else at most how many; and the memory of a model of this
-        machine that answers them.
+        """Return the number of "calls" to a language model, exact if the data is there, else an upper bound; and the
+        memory of a model of this machine that answers them.
         """
         client = self.annotator.asked_client()
         if client is None:

@@ -1,4 +1,4 @@
-"""Averages over benchmarks, as papers print them in a last column."""
+"""Averages over benchmarks, as papers print them in the last column."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Weighted = tuple[str, float, "ModelNumber"]
 
 
 class Part(Settings):
-    """Numbers of one evaluation."""
+    """Part of an average: numbers of one evaluation."""
 
     of: Ref[Report]
-    """The evaluation: `${out:stage}`."""
+    """Reference to the evaluation: `${out:stage}`."""
     numbers: list[str] = Field(min_length=1)
-    """METRIC.NUMBER, as `fgrl table` prints them."""
+    """Names of the numbers: METRIC.NUMBER, as `fgrl table` prints them."""
     scale: float = Field(1.0, gt=0)
-    """Brings the numbers to the scale of the others: 0.01 for BLEU, which counts to 100, beside shares, which count to
-    1.
+    """Factor that brings the numbers to the scale of the others: 0.01 for BLEU, which goes up to 100, beside shares,
+    which go up to 1.
     """
 
 
@@ -45,15 +45,16 @@ class Part(Settings):
 class AverageStage(Stage):
     """Means of numbers of finished evaluations, for every model that all of them measured.
 
-    Each number counts the same. Intervals come from those of the numbers: numbers of one evaluation are taken to vary
-    together, which makes the interval rather too wide, those of different evaluations independently of each other.
+    All numbers have the same weight. Intervals are computed from the intervals of the numbers: numbers of one
+    evaluation are assumed to vary together, which makes the interval rather too wide; numbers of different evaluations
+    are assumed to be independent.
     """
 
     makes = Report
     uses_torch: ClassVar[bool] = False
 
     averages: dict[str, list[Part]] = Field(min_length=1)
-    """What to average, by the name that tables show."""
+    """Parts of each average, by the name that tables show."""
 
     def run(self, run: Run) -> dict[str, Any]:
         reports = {stage: refreshed(Report(path).read(), path) for stage, path in self._paths(run).items()}
@@ -67,7 +68,7 @@ class AverageStage(Stage):
         return {part.of.stage: run.path(part.of) for parts in self.averages.values() for part in parts}
 
     def _average(self, title: str, parts: list[Part], reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the numbers of every model, as a metric has them; differences where all evaluations have the same
+        """Return the numbers of every model in the form of a metric, with differences if all evaluations have the same
         baseline.
         """
         count = sum(len(part.numbers) for part in parts)

@@ -1,4 +1,4 @@
-"""Fit a reward normalizer (segment paper, section 2.3 and Appendix F)."""
+"""Fitting of a reward normalizer (segment paper, section 2.3 and Appendix F)."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ sizes = lazy.load("fgrl.experiments.stages.sizes")
 
 @register("calibrate")
 class CalibrateStage(Stage):
-    """Score the responses of a calibration set and fit the statistics of their segment rewards."""
+    """Scoring of the responses of a calibration set, and fit of the statistics of their segment rewards."""
 
     makes = Stats
 
     data: Reader
-    """Preference pairs: both responses of each are scored."""
+    """Reader of preference pairs. Both responses of each pair are scored."""
     reward: Reward
     """The reward whose actions are normalized; its own normalizer is not used."""
     normalizer: Normalizer
-    """What to fit."""
+    """Normalizer to fit."""
     model: ModelSpec
-    """The SFT model: its tokenizer reads the data and its entropies cut the responses."""
+    """The SFT model: its tokenizer reads the data, and its entropies divide the responses into segments."""
     max_prompt_tokens: int = Field(1024, ge=1, le=10_000_000)
-    """Longer prompts lose their beginning."""
+    """Maximum number of tokens of a prompt. Longer prompts lose their beginning."""
     max_tokens: int = Field(2048, ge=2, le=10_000_000)
-    """Prompt and response together."""
+    """Maximum number of tokens of prompt and response together."""
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=2, le=1_000_000)
     """Responses scored at the same time."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share the responses out, one per device. The result is that of one process."""
+    """Number of processes that share the responses, one per device. The result is the same as with one process."""
 
     def _rows(self, model: Any, limit: int | None = None) -> Any:
         return encoding.pairs(islice(self.data.pairs(), limit), model, self.max_prompt_tokens, self.max_tokens)
@@ -83,8 +83,8 @@ class CalibrateStage(Stage):
         return [memory.Role("sft", self.model), *sizes.scorers("reward_model", self.reward)]
 
     def work(self, peek: Peek) -> Iterator[Work]:
-        """Yield one pass of both responses of all pairs through each model. The training of the reward model has computed the entropies of the
-        pairs that it learned from.
+        """Yield one pass of both responses of all pairs through each model. The entropies of pairs that the reward
+        model was trained on were computed by that training.
         """
         given = counting.texts(self.data, peek, self.max_prompt_tokens, self.max_tokens)
         trained = [peek.stage(part) for _path, part in walk(self.reward) if isinstance(part, Ref)]
@@ -118,8 +118,8 @@ class CalibrateStage(Stage):
         }
 
     def _parts(self, rows: Any, model: Any, run: Run, entropies: Any) -> list[Path]:
-        """Return files with `Reward.actions` of all rows, in micro-batches of similar length, of which each process computes a share. A
-        process that continues finds what there is.
+        """Return files with `Reward.actions` of all rows, in micro-batches of similar length, of which each process
+        computes a share. A process that continues uses the files that exist.
         """
         lengths = rows.lengths()
         order = sorted(range(len(rows)), key=lengths.__getitem__)
@@ -146,7 +146,7 @@ class CalibrateStage(Stage):
         return parts
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
-        """Calibration responses with their raw segment rewards."""
+        """Yield calibration responses with their raw segment rewards."""
         self.setup(run)
         model = run.model(self.model)
         rows = self._rows(model, limit=count)

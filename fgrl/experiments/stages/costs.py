@@ -15,7 +15,7 @@ from fgrl.runs.results.costs import COUNTED, of_calls, of_time, read_costs, rela
 from fgrl.types import Product, Ref, Report
 
 CALLS, TIME = "cost", "time"
-"""Names of metrics."""
+"""Names of the metrics."""
 
 
 @register("costs")
@@ -23,19 +23,19 @@ class CostsStage(Stage):
     """Tokens and money per sample that stages spent on language models, and seconds per step of trainings, side by
     side.
 
-    Read from each stage's ledger, record and log. Answers that came from the cache cost nothing in this stage, and the
-    numbers say how many there were: to compare annotators, look at stages that asked every question themselves.
+    They are read from each stage's ledger, record and log. Answers from the cache cost nothing in this stage, and the
+    numbers include how many there were. To compare annotators, use stages that asked every question themselves.
     """
 
     makes = Report
     uses_torch: ClassVar[bool] = False
 
     of: dict[str, Ref[Product]] = Field(min_length=1)
-    """The stages, by the names that tables show."""
+    """Stages, by the names that tables show."""
     baseline: str | None = None
-    """The one that changes are relative to, as in -0.85 for 85% less; null: the last one."""
+    """Name of the stage that changes are relative to, as in -0.85 for 85% less; null: the last stage."""
     skip: int = Field(0, ge=0)
-    """Leave out this many iterations at the beginning of a training: the first ones fill caches."""
+    """Number of iterations to leave out at the beginning of a training: the first ones fill caches."""
 
     @model_validator(mode="after")
     def _names(self) -> CostsStage:

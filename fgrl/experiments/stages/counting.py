@@ -1,8 +1,9 @@
-"""How much a stage computes, for the times of `fgrl plan`: counted from its settings and from what is known of its texts.
+"""Amount of computation of a stage, for the times of `fgrl plan`: counted from its settings and from known lengths of
+its texts.
 
-Counted are the operations of passes, the steps of decoding with the bytes that each of them reads, and the bytes of
-checkpoints. Left out: what an endpoint is asked, programs that are run, the loading of models and data, and the exchange
-of gradients.
+Included are the operations of passes, the steps of decoding with the bytes that each of them reads, and the bytes of
+checkpoints. Not included are requests to endpoints, programs that are run, the loading of models and data, and the
+exchange of gradients.
 """
 
 from __future__ import annotations
@@ -31,21 +32,24 @@ from fgrl.types import Ref
 local = lazy.load("fgrl.components.clients.local")
 
 PADDED, WAITED = 1.3, 1.15
-"""Tokens that a device computes in training for each token of its texts, without `train.micro_batch_tokens`, because rows are as
-long as the longest of their micro-batch, and the share that is added where several devices wait for the slowest.
+"""Number of tokens that a device computes in training for each token of its texts, without `train.micro_batch_tokens`,
+because rows are padded to the longest of their micro-batch; and the factor for several devices, which wait for the
+slowest.
 """
 CHECKPOINT = 15
 """Bytes of a checkpoint for each trained parameter."""
 AT_ONCE = 256
-"""Responses that a server draws at the same time."""
+"""Number of responses that a server draws at the same time."""
 UNKNOWN, DRAWN = 0.5, 0.8
-"""What a length that nobody knows is taken to be, as a share of its limit; that of a response which a model draws."""
+"""Assumed length of a text of unknown length, as a share of its limit; and the same for a response drawn by a model."""
 ADAPTER = 0.13
-"""Operations that an adapter of one linear layer sends to the device, as a share of those of a whole layer of the model."""
+"""Number of operations that an adapter of one linear layer sends to the device, as a share of the operations of a whole
+layer of the model.
+"""
 TEMPLATE = 20
 """Tokens that a chat template adds to a prompt."""
 MOST_BYTES, MOST_ROWS = 2**24, 200
-"""Of local files that are read for the lengths of their texts, and the rows that are looked at."""
+"""Maximum bytes of local files, and maximum number of rows, that are read to measure the lengths of texts."""
 
 
 class Uncounted(Exception):
@@ -54,7 +58,7 @@ class Uncounted(Exception):
 
 @dataclass(frozen=True)
 class Texts:
-    """Prompts with responses: how many, and their mean lengths in tokens."""
+    """Number of prompts with responses, and their mean lengths in tokens."""
 
     rows: int
     prompt: float
@@ -66,7 +70,7 @@ class Texts:
 
     @property
     def tokens(self) -> float:
-        """All of them, once."""
+        """Return the number of tokens of all texts, each counted once."""
         return self.rows * (self.prompt + self.response)
 
 
@@ -76,13 +80,13 @@ class Work:
 
     what: str
     devices: int = 1
-    """How many share it."""
+    """Number of devices that share the work."""
     float32: bool = False
-    """True if products are computed in float32, not in bfloat16."""
+    """True if matrix products are computed in float32 instead of bfloat16."""
     passed: float = 0.0
     """Operations of passes without gradients."""
     trained: float = 0.0
-    """Operations of training, those that are computed twice included."""
+    """Operations of training, including recomputed ones."""
     steps: float = 0.0
     """Steps of decoding on each device."""
     layers: float = 0
@@ -90,13 +94,13 @@ class Work:
     read: float = 0.0
     """Bytes of weights that a step reads."""
     cached: float = 0.0
-    """Bytes of keys and values that a step reads, and copies where attention wants them once for each head."""
+    """Bytes of keys and values that a step reads, and copies if attention needs a copy for each head."""
     computed: float = 0.0
     """Operations of a step."""
     served: bool = False
-    """True if servers draw, with kernels of their own."""
+    """True if servers with their own kernels draw the responses."""
     ahead: bool = False
-    """True if it is done beside the other work."""
+    """True if the work is done in parallel to the other work."""
     written: float = 0.0
     """Bytes of checkpoints."""
 
@@ -115,8 +119,8 @@ def of_stage(stage: Stage, peek: Peek) -> list[Work] | str:
 
 
 def texts(reader: Reader, peek: Peek, prompt: int, response: int) -> Texts:
-    """Return what a reader gives, cut to limits in tokens. Lengths that nobody knows are shares of the limits. Raises `Uncounted`
-    where the number of rows is unknown.
+    """Return the number and lengths of a reader's texts, cut to limits in tokens. Unknown lengths are taken as shares
+    of the limits. Raises `Uncounted` if the number of rows is unknown.
     """
     known = _known(reader, peek)
     rows = known.get("rows")
@@ -138,8 +142,8 @@ def _sizes() -> dict[str, dict[str, float]]:
 
 
 def _known(reader: Reader, peek: Peek) -> dict[str, float]:
-    """Return `rows`, `prompt` and `response` of what a reader gives, as far as they are known: of a data set in
-    `known_data.json`, of local files, or of what the stage before read and made.
+    """Return `rows`, `prompt` and `response` of a reader's texts, as far as they are known: for a data set in
+    `known_data.json`, for local files, or from the output of the previous stage.
     """
     found: dict[str, float] = {}
     for part in (reader, *(value for _path, value in walk(reader))):
@@ -161,7 +165,7 @@ def _known(reader: Reader, peek: Peek) -> dict[str, float]:
 
 
 def _in_files(reader: Reader, peek: Peek) -> dict[str, float]:
-    """Return the mean lengths of texts in local files; {} where they are elsewhere, or cannot be read."""
+    """Return the mean lengths of texts in local files; {} if the files are not local or cannot be read."""
     try:
         if not reader.in_local_files(MOST_BYTES):
             return {}
@@ -176,7 +180,7 @@ def _in_files(reader: Reader, peek: Peek) -> dict[str, float]:
 
 
 def _made(stage: Any, peek: Peek) -> dict[str, float]:
-    """Return the same of what a stage makes."""
+    """Return `rows`, `prompt` and `response` of a stage's output, as far as they are known."""
     first = next((value for _path, value in walk(stage) if isinstance(value, Reader)), None)
     found = {} if first is None else _known(first, peek)
     if (drawn := getattr(stage, "sampling", None)) is not None:
@@ -200,8 +204,9 @@ def passing(
     times: float = 1,
     train: TrainSettings | None = None,
 ) -> Work:
-    """Return passes without gradients over all texts, `times` times: two operations for each parameter that a token is multiplied by.
-    train: of a model in shards, which are gathered in the type in which it is trained.
+    """Return the work of passes without gradients over all texts, `times` times: two operations for each parameter that
+    a token is multiplied by. train: settings of the training of a model in shards, which are gathered in the training's
+    type.
     """
     model = loaded(role, peek)
     operations = 2 * _multiplied(model, role, texts) * times
@@ -209,14 +214,15 @@ def passing(
 
 
 def readings(components: Iterable[Settings], role: Role, texts: Texts) -> float:
-    """Return how often a model that components name reads each response."""
+    """Return the number of times that a model named by components reads each response."""
     relevances = [part for component in components for _path, part in walk(component) if isinstance(part, Relevance)]
     return texts.criteria if any(part is role.spec for each in relevances for _path, part in walk(each)) else 1
 
 
 def _multiplied(model: Loaded, role: Role, texts: Texts) -> float:
-    """Return the parameters that the tokens of all texts are multiplied by, added up: the layers by all tokens, the output layer of a language
-    model by those of responses; twice as many of 4-bit weights, which are converted first.
+    """Return the number of multiplied parameters, summed over the tokens of all texts: the layers for all tokens, the
+    output layer of a language model for tokens of responses. It is twice as large for 4-bit weights, which are
+    converted first.
     """
     output = model.size.vocabulary * model.size.hidden if role.output == "lm" else 0
     layers = model.size.in_layers() * (1 + model.quantized) + model.own
@@ -224,13 +230,14 @@ def _multiplied(model: Loaded, role: Role, texts: Texts) -> float:
 
 
 def _in_float32(model: Loaded, train: TrainSettings | None) -> bool:
-    """Return True if the products of a model are computed in float32."""
+    """Return True if the matrix products of a model are computed in float32."""
     return model.dtype == "float32" and (train is None or train.precision == "32-true")
 
 
 def training(role: Role, texts: Texts, peek: Peek, train: TrainSettings, saved: float, times: float = 1) -> Work:
-    """Return training on all texts, `times` times, and `saved` checkpoints. With checkpointed activations the forward pass is
-    computed twice; gradients of frozen weights are not computed, nor anything below the lowest adapter.
+    """Return the work of training on all texts, `times` times, and of `saved` checkpoints. With checkpointed
+    activations the forward pass is computed twice. Gradients of frozen weights are not computed, nor any gradient below
+    the lowest adapter.
     """
     model, lora = loaded(role, peek), role.spec.lora
     deep = 1.0 if lora is None or lora.last_blocks is None else lora.last_blocks / model.size.layers
@@ -245,10 +252,11 @@ def training(role: Role, texts: Texts, peek: Peek, train: TrainSettings, saved: 
 def drawing(
     role: Role, given: Texts, sampling: Sampling, engine: Engine, peek: Peek, *, devices: int = 1, times: float = 1
 ) -> Iterator[Work]:
-    """Yield the drawing of one response to each of the texts, `times` times.
+    """Yield the work of drawing one response to each of the texts, `times` times.
 
-    `hf`: a batch takes as many steps as its longest response, which is taken to reach the limit where a batch has several.
-    Servers put the next request in the place of a response that has ended; the longest responses are then drawn alone.
+    `hf`: a batch takes as many steps as its longest response, which is assumed to reach the limit if a batch has
+    several responses. Servers put the next request in the place of a response that has ended; the longest responses are
+    then drawn alone.
     """
     model, place = loaded(role, peek), engine.elsewhere()
     copies, parallel = (devices, 1) if place is None else (place.copies, place.devices_each)
@@ -281,8 +289,8 @@ def drawing(
 def answering(
     component: Settings, rows: int, prompt: float, peek: Peek, *, devices: int = 1, times: float = 1
 ) -> Iterator[Work]:
-    """Yield the drawing of the answers of local models that a component asks, one for each row: with the prompt file of the component,
-    if it has one, before the row's own tokens.
+    """Yield the work of drawing the answers of local models that a component asks, one for each row. The component's
+    prompt file, if it has one, comes before the row's own tokens.
     """
     if isinstance(file := getattr(component, "prompt", None), str) and Path(file).is_file():
         prompt += tokens.of_text(Path(file).read_text(encoding="utf-8"))
@@ -293,17 +301,17 @@ def answering(
 
 
 def local_clients(component: Settings) -> list[Any]:
-    """Return the clients of a component that ask a model of this machine."""
+    """Return the clients of a component that ask a model on this machine."""
     return [part for _path, part in walk(component) if isinstance(part, local.Local)]
 
 
 def limits_of(client: Any) -> Sampling:
-    """Return the limits of the answers of a model of this machine."""
+    """Return the sampling limits of the answers of a model on this machine."""
     return Sampling(
         max_new_tokens=client.max_tokens, max_prompt_tokens=client.max_prompt_tokens, batch_size=client.batch_size
     )
 
 
 def is_asked(component: Settings, spec: ModelSpec) -> bool:
-    """Return True if a model answers questions of a component, so that nothing only passes through it."""
+    """Return True if a model answers questions of a component, so that it does more than a forward pass."""
     return any(part.model is spec for part in local_clients(component))

@@ -1,4 +1,4 @@
-"""Elo ratings of models from recorded verdicts, of people for example."""
+"""Elo ratings of models from recorded verdicts, for example verdicts of people."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ DEPENDS = ("anchor", "ridge", "by", "version")
 
 @register("elo")
 class EloStage(Stage, RatingSettings):
-    """Elo ratings from verdicts that samples hold: of people, as the annotation page exports them, or of any judge.
+    """Elo ratings from verdicts in samples: verdicts of people, as the annotation page exports them, or of any judge.
 
-    The compared responses have the model that they are from as `by`. Of several verdicts of different people on two
-    responses each is a game. Intervals draw prompts, with all verdicts on them; `meta.prompt_id` names the prompt where
-    several samples compare answers to one. The numbers are those of the metric `elo`; `fgrl elo` prints the table.
+    The compared responses have the name of their model as `by`. If several people gave verdicts on two responses, each
+    verdict is a game. Intervals resample prompts, with all verdicts on them; `meta.prompt_id` names the prompt if
+    several samples compare answers to the same one. The numbers are those of the metric `elo`; `fgrl elo` prints the
+    table.
     """
 
     makes = Report
     uses_torch: ClassVar[bool] = False
 
     verdicts: Reader
-    """Samples with `verdicts`, for example {name: jsonl, path: people.jsonl}."""
+    """Reader of samples with `verdicts`, for example {name: jsonl, path: people.jsonl}."""
     by: list[str] | None = Field(None, min_length=1)
-    """Only verdicts of these people or models; null: all."""
+    """People or models whose verdicts count; null: all."""
     title: str = Field("elo", pattern=r"^\w[\w-]*$")
     """Name in tables."""
     baseline: str | None = None
-    """Name of the model that differences are taken to; null: only those to the best model."""
+    """Name of the model for differences; null: only differences to the best model."""
 
     @model_validator(mode="after")
     def _title(self) -> EloStage:
@@ -84,7 +85,7 @@ class EloStage(Stage, RatingSettings):
 
 
 def _alike(samples: Sequence[Sample], judges: Iterable[str], model: str) -> dict[str, str]:
-    """Return what a rating depends on besides the model's own responses."""
+    """Return the inputs of a rating other than the model's own responses."""
     responses: dict[str, list[tuple[str, str]]] = {}
     for sample in samples:
         for response in sample.responses:

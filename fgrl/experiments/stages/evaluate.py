@@ -1,4 +1,4 @@
-"""Let several models answer the same prompts, and measure."""
+"""Evaluation of several models on the same prompts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
 
 
 MEASURES_REWARDS = ("metric", "token_reward")
-"""Kind and name."""
+"""Kind and name of the metric that measures rewards."""
 
 
 @register("evaluate")
@@ -52,35 +52,34 @@ class EvaluateStage(Stage, HeldOut):
     makes: ClassVar[type[Product]] = Report
 
     models: dict[str, ModelSpec] = {}
-    """What to compare, by the names that tables show."""
+    """Models to compare, by the names that tables show."""
     given: dict[str, Reader] = {}
-    """More to compare, whose answers exist already: samples with a response, one or several to each prompt, with the
+    """Readers of existing answers to compare, by name: samples with one or several responses to each prompt, with the
     same ids as the prompts.
     """
     baseline: str
-    """Name of the model that differences are taken to, drawn or given."""
+    """Name of the model for differences, in `models` or `given`."""
     reference: str | None = None
-    """Name of the model that KL and likelihood are taken to; null: the baseline, when it is one of `models`."""
+    """Name of the reference model for KL and likelihood; null: the baseline, if it is one of `models`."""
     rewards: dict[str, Reward] = {}
-    """Rewards whose token values are recorded for every answer. The metric `token_reward` measures them, also when it
-    is not named.
+    """Rewards whose token values are recorded for every answer. The metric `token_reward` measures them, also if it is
+    not listed.
     """
     sampling: Sampling | None = None
-    """How to draw; needed as soon as there are `models`."""
+    """Settings of sampling; required if there are `models`."""
     temperatures: dict[str, Annotated[float, Field(ge=0, le=100)]] = {}
-    """Other temperatures than that of `sampling`, by the prompts' `meta.category`, as MT-Bench has them: {writing:
-    0.7}.
-    """
+    """Temperatures other than that of `sampling`, by the prompts' `meta.category`, as in MT-Bench: {writing: 0.7}."""
     files: list[Literal["alpaca_eval", "arena_hard", "mt_bench"]] = []
-    """Write the answers in the formats of these benchmarks as well, for their own judges (see `answer_files`)."""
+    """Benchmarks in whose formats the answers are also written, for their own judges (see `answer_files`)."""
     show: Annotated[int, Unkeyed] = Field(10, ge=0)
-    """Answers printed at the end."""
+    """Number of answers printed at the end."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share out drawing and scoring answers, and what metrics ask a `local` model, one per device; it is one
-    where servers draw. The result is that of one process."""
+    """Number of processes that share the drawing and scoring of answers, and the questions of metrics to a `local`
+    model, one per device. It must be 1 if servers draw. The result is the same as with one process.
+    """
 
     def processes(self) -> int:
-        """Return `devices` where models answer, or metrics ask a model of this machine."""
+        """Return `devices` if models answer, or if metrics ask a model of this machine."""
         return super().processes() if self.models or self._asks_here() else 1
 
     def _asks_here(self) -> bool:
@@ -89,12 +88,12 @@ class EvaluateStage(Stage, HeldOut):
 
     @property
     def names(self) -> list[str]:
-        """Everything that is compared."""
+        """Return the names of everything that is compared."""
         return [*self.models, *self.given]
 
     @property
     def likelihoods_of(self) -> str | None:
-        """Name of the model that KL and likelihood are taken to, when there is one."""
+        """Return the name of the reference model for KL and likelihood, or None if there is none."""
         return self.reference or (self.baseline if self.baseline in self.models else None)
 
     @model_validator(mode="after")
@@ -130,14 +129,14 @@ class EvaluateStage(Stage, HeldOut):
         return bool(self.models)
 
     def every_metric(self) -> list[Metric]:
-        """`metrics`, and `token_reward` where there are rewards that it is not asked to measure."""
+        """Return `metrics`, and `token_reward` if there are rewards that no listed metric measures."""
         if not self.rewards or any(name_of(metric) == MEASURES_REWARDS for metric in self.metrics):
             return self.metrics
         return [*self.metrics, build(*MEASURES_REWARDS)]
 
     def number_names(self) -> list[str]:
-        """Return the names of the numbers that its metrics measure, `METRIC.NUMBER`; patterns where a name is known only
-        when it was measured, as those of a user's metric.
+        """Return the names of the numbers that its metrics measure, `METRIC.NUMBER`. Names that are known only after
+        measuring, such as those of a user's metric, are given as patterns.
         """
         found = []
         for metric in self.every_metric():
@@ -167,8 +166,8 @@ class EvaluateStage(Stage, HeldOut):
         return [*roles, *sizes.of_metrics(self.every_metric())]
 
     def work(self, peek: Peek) -> Iterator[Work]:
-        """Yield the drawing of every model, what local models are asked about all answers, and one pass of these through each other
-        model that measures them.
+        """Yield the work of drawing from every model, of questions to local models about all answers, and of one pass
+        of these answers through each other model that measures them.
         """
         if self.sampling is None:  # all answers are given
             raise counting.Uncounted("its answers are given")
@@ -189,7 +188,7 @@ class EvaluateStage(Stage, HeldOut):
                 yield counting.passing(f"pass of {role.name}", role, drawn, peek, sharing, often)
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
-        """Return the number of questions, in a plan: exact where all answers are given, else an upper bound."""
+        """Return the number of questions, for a plan: exact if all answers are given, else an upper bound."""
         drawn = list(self.models)
         askers: list[tuple[Asker, list[str]]] = [(metric, self.names) for metric in self.metrics]
         askers += [(reward, drawn) for reward in self.rewards.values() if drawn]
@@ -211,7 +210,7 @@ class EvaluateStage(Stage, HeldOut):
         return estimating.section(compute)
 
     def _exact_calls(self, peek: Peek) -> dict[str, Any] | None:
-        """All answers are given: the very questions of the metrics."""
+        """Return the number of the metrics' questions, which is exact because all answers are given."""
         for reader in (self.prompts, *self.given.values()):
             reader.setup(peek)
         prompts, cut = self.asked(peek.limit), peek.limit is not None
@@ -306,7 +305,9 @@ class EvaluateStage(Stage, HeldOut):
         return {"prompts": len(prompts), "models": list(answers), "measured": means} | counts | self._counts()
 
     def _samplings(self, prompts: Sequence[Sample]) -> Iterator[tuple[Sampling, list[Sample]]]:
-        """Yield the prompts in their order, neighbours that are asked at one temperature together, with how to draw."""
+        """Yield the settings of sampling and the prompts in order. Consecutive prompts with the same temperature are
+        together.
+        """
         assert self.sampling is not None  # always, where models are drawn from
         usual = self.sampling.temperature
         for temperature, group in groupby(
@@ -315,7 +316,7 @@ class EvaluateStage(Stage, HeldOut):
             yield self.sampling.model_copy(update={"temperature": temperature}), list(group)
 
     def _unseen(self, prompts: Sequence[Sample], run: Run) -> list[Sample]:
-        """Return the prompts to ask; models that were trained on some of them are reported, or as `overlap` says."""
+        """Return the prompts to ask. Prompts that models were trained on are reported, or treated as `overlap` says."""
         known = {
             name: trained_prompts.read(run.path(spec.base))
             for name, spec in self.models.items()

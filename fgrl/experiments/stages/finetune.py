@@ -1,4 +1,4 @@
-"""Train a model on fixed data: reward models, DPO, supervised fine-tuning."""
+"""Training of a model on fixed data: reward models, DPO, supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -44,33 +44,37 @@ training = lazy.load("fgrl.training.trainer")
 
 @register("finetune")
 class FinetuneStage(TrainingStage):
-    """An offline algorithm over a data set."""
+    """Training with an offline algorithm on a data set."""
 
     data: Reader
-    """Pairs or samples, as the algorithm wants."""
+    """Reader of pairs or samples, as the algorithm requires."""
     model: ModelSpec
-    """What to train."""
+    """Model to train."""
     algorithm: OfflineAlgorithm
-    """The loss."""
+    """Algorithm that computes the loss."""
     train: OfflineSettings
     """Optimizer, schedule, hardware."""
     max_prompt_tokens: int = Field(1024, ge=1, le=10_000_000)
-    """Longer prompts lose their beginning."""
+    """Maximum number of tokens of a prompt. Longer prompts lose their beginning."""
     max_tokens: int = Field(2048, ge=2, le=10_000_000)
-    """Prompt and response together; longer responses lose their end and are closed with an end-of-sequence token."""
+    """Maximum number of tokens of prompt and response together. Longer responses lose their end and are closed with an
+    end-of-sequence token.
+    """
     holdout: float = Field(0.0, ge=0, le=0.5)
-    """Share of the data, from its end, that is not trained on but measured before and after, and in evaluations."""
+    """Share of the data, from its end, that is not used for training but measured before and after it, and in
+    evaluations.
+    """
     overlap: OverlapPolicy = "warn"
-    """What to do with rows of `holdout` whose prompt is trained on as well, word for word or up to case, white space
-    and final punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out.
+    """Treatment of rows of `holdout` whose prompt is also trained on, word for word or up to case, white space and
+    final punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out.
     """
     stored_credit: Annotated[int, Unkeyed] = Field(4, ge=0, le=1_000_000)
-    """How many pairs or samples the product keeps with the credit of their tokens under the trained model
-    (credit.jsonl), which the report draws: of `holdout`, or without it of all data. 0: none. Only for algorithms that
-    say what a token contributes, and strategies that leave each device with all weights.
+    """Number of pairs or samples stored in the product with the credit of their tokens under the trained model
+    (credit.jsonl), which the report draws. They are taken from `holdout`, or without it from all data. 0 stores none.
+    Only for algorithms that compute the contribution of a token, and strategies in which each device has all weights.
     """
     evaluate: TrainingEvaluation | None = None
-    """Evaluate the model while it trains, on held-out prompts and on `holdout`; null: not at all."""
+    """Evaluation of the model during training, on held-out prompts and on `holdout`; null: no evaluation."""
 
     @model_validator(mode="after")
     def _known_columns(self) -> FinetuneStage:
@@ -133,7 +137,7 @@ class FinetuneStage(TrainingStage):
         return memory.estimate(workload, peek) | self._calls(peek) | overlaps.in_training(self, peek)
 
     def work(self, peek: Peek) -> Iterator[Work]:
-        """Yield one pass of each frozen model of the algorithm, and the training."""
+        """Yield the work of one pass of each frozen model of the algorithm, and of the training."""
         left = max(self.max_tokens - self.max_prompt_tokens, self.max_tokens // 2)
         train = self.limited("max_steps", peek.limit)
         read = counting.texts(self.data, peek, self.max_prompt_tokens, left)
@@ -154,7 +158,7 @@ class FinetuneStage(TrainingStage):
         return self.train.max_steps
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
-        """At most how many questions the evaluations ask in the whole training, in a plan."""
+        """Return an upper bound on the number of questions that the evaluations ask in the whole training, for a plan."""
         evaluation = self.evaluate
         if evaluation is None or not evaluation.asks():
             return {}
@@ -216,7 +220,7 @@ class FinetuneStage(TrainingStage):
         return summary | (made.summary() if made else {})
 
     def _held_out(self, run: Run, units: RowGroups, kept: int, known: Collection[int]) -> Any:
-        """Return the units that are measured before and after the training: those that `holdout` takes, but for what
+        """Return the units that are measured before and after the training: those of `holdout` without those that
         `overlap` leaves out.
         """
         if kept == len(units):
@@ -232,7 +236,7 @@ class FinetuneStage(TrainingStage):
     def _evaluations(
         self, run: Run, rounds: OfflineRounds, held_out: Any, known: Collection[int]
     ) -> Evaluations | None:
-        """With the metrics of the held-out units, too."""
+        """Return the evaluations of the training, with the metrics of the held-out units."""
         reference = None
         if self.evaluate is not None and self.evaluate.reads_reference() and not self.model.lora:
             reference = run.model(self.model.frozen())
@@ -242,7 +246,7 @@ class FinetuneStage(TrainingStage):
         return made
 
     def _store_credit(self, run: Run, rounds: OfflineRounds, units: Any) -> None:
-        """Write the credit of the tokens of some units, evenly spaced, into the product."""
+        """Write the credit of the tokens of some evenly spaced units into the product."""
         count = min(self.stored_credit, len(units))
         chosen = [i * len(units) // count for i in range(count)]
         rows = rounds.credited([units[place] for place in chosen])
@@ -250,20 +254,20 @@ class FinetuneStage(TrainingStage):
         stored_rollouts.write_credit(run.out, named, rounds.model.tokenizer)
 
     def _product(self, run: Run, module: TrainingModule, made: Evaluations | None) -> Any:
-        """Return the model that this stage hands on."""
+        """Return the model that is the product of this stage."""
         if made is None or made.best is None:
             return self.trained(run, module, module.model)
         best = self.model.model_copy(update={"base": str(run.out), "lora": None})
         return run.model(best, head=module.model.head)
 
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
-        """Save the model, with what its users must know about the algorithm."""
+        """Save the model, with the facts about the algorithm that its users need."""
         model = self.trained(run, module, module.model)
         models.save(model, folder, {"algorithm": dump(self.algorithm)} | self.algorithm.describe())
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
-        """Rows as the model sees them, with segments when the algorithm cuts any, and the credit of their tokens before
-        training when it gives any.
+        """Yield rows as the model sees them, with segments if the algorithm makes any, and the credit of their tokens
+        before training if it computes any.
         """
         self.setup(run)
         if isinstance(self.algorithm, CreditsTokens):

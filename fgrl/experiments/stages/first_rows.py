@@ -1,7 +1,8 @@
-"""A look at the first rows of local data files before anything runs: are the columns there that the reader, the rewards and
-the metrics need, and do prompts fit the limits?
+"""Checks of the first rows of local data files before anything runs: whether the columns exist that the reader, the
+rewards and the metrics need, and whether prompts fit the limits.
 
-Left out: data of the hub, of stages that have not run, and local parquet files, whose libraries take seconds to load.
+Not checked: data on the hub, data of stages that have not run, and local parquet files, whose libraries take seconds to
+load.
 """
 
 from __future__ import annotations
@@ -24,24 +25,26 @@ tokenizers = lazy.load("tokenizers")
 
 Rows = list[Sample | Pair]
 FIRST = 50
-"""Rows of larger files that are looked at."""
+"""Maximum number of rows of a larger file that are checked."""
 FEWEST_BYTES = 2
-"""Bytes of a token on average at least: only longer prompts can be beyond their limit, and need the tokenizer."""
+"""Minimum average number of bytes of a token. Only prompts with more bytes than this per token of their limit can
+exceed it, so only they need the tokenizer.
+"""
 SMALL = 2**20
-"""Bytes up to which a file is read whole."""
+"""Maximum number of bytes of a file that is read completely."""
 
 
 class Look(NamedTuple):
-    """What the first rows show, each with the path of what reads them in the recipe."""
+    """Results of the check of the first rows, each with the path in the recipe of the component that reads them."""
 
     problems: list[tuple[str, FgrlError]]
-    """Where the recipe reads rows or asks about them, and what a run would report there."""
+    """Paths of readers and of components that ask about rows, with the error that a run would report there."""
     warnings: list[str]
-    """Prompts that are longer than their limit, where the model's tokenizer is a file on this machine."""
+    """Warnings about prompts longer than their limit, if the model's tokenizer is a file on this machine."""
 
 
 def look(stages: Mapping[str, Stage]) -> Look:
-    """Look at the first rows of the local data files that stages read."""
+    """Check the first rows of the local data files that stages read."""
     seen: dict[str, Rows | FgrlError] = {}
     found: list[tuple[str, FgrlError]] = []
     warnings = []
@@ -80,7 +83,7 @@ def _too_long(stage: Stage, rows: Rows) -> Iterator[str]:
 
 
 def _known(reader: Reader, seen: dict[str, Rows | FgrlError]) -> Rows | FgrlError:
-    """Return the first rows of a reader, [] where they are not looked at, or what is wrong with them."""
+    """Return the first rows of a reader, [] if they are not checked, or the error of reading them."""
     key = repr(reader)
     if key not in seen:
         try:
@@ -93,7 +96,7 @@ def _known(reader: Reader, seen: dict[str, Rows | FgrlError]) -> Rows | FgrlErro
 
 
 def _answering(part: Settings, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Metric | Reward, Reader]]:
-    """Yield the rewards and metrics of a stage with their paths, and the prompts whose answers they read."""
+    """Yield the rewards and metrics of a stage with their paths, and the reader of the prompts whose answers they read."""
     for where, value in [((), part), *((where, value) for where, value in walk(part) if isinstance(value, Settings))]:
         prompts = getattr(value, "prompts", None)
         if not isinstance(prompts, Reader):
@@ -113,7 +116,9 @@ def _answering(part: Settings, path: tuple[Any, ...] = ()) -> Iterator[tuple[tup
 
 
 def _unmet(part: Metric | Reward, samples: Sequence[Sample], prompts: Reader) -> FgrlError | None:
-    """Return why a part of the recipe cannot be asked about these prompts, with the place of the first such prompt."""
+    """Return the error of a part of the recipe that cannot score answers to these prompts, with the place of the first
+    such prompt; None if it can.
+    """
     try:
         part.check_prompts(samples)
     except (UserCodeError, Unavailable) as problem:
@@ -128,7 +133,7 @@ def _unmet(part: Metric | Reward, samples: Sequence[Sample], prompts: Reader) ->
 
 
 def _place(reader: Reader, number: int, rows: int) -> str:
-    """Return file and line of a row, as the start of a message; empty where the rows are not those of one file."""
+    """Return file and line of a row, as the start of a message; empty if the rows are not from one file."""
     if not (isinstance(reader, RowReader) and reader.in_local_files(SMALL)):
         return ""
     where, _rows, numbers = reader.opened()
@@ -136,7 +141,7 @@ def _place(reader: Reader, number: int, rows: int) -> str:
 
 
 def _tokenizer(stage: Stage) -> Any:
-    """Return the tokenizer of the model that a stage prompts, where its file is on this machine; else None."""
+    """Return the tokenizer of the model that a stage prompts, if its file is on this machine; else None."""
     models = getattr(stage, "models", None)
     spec = getattr(stage, "model", None) or (next(iter(models.values()), None) if isinstance(models, Mapping) else None)
     if not isinstance(spec, ModelSpec) or not isinstance(spec.base, str):

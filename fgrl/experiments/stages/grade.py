@@ -1,4 +1,4 @@
-"""Grade sets of spans, and weights of tokens, against spans on the same responses."""
+"""Comparison of sets of spans, and of weights of tokens, with spans on the same responses."""
 
 from __future__ import annotations
 
@@ -35,78 +35,80 @@ pretrained = lazy.load("fgrl.models.pretrained")
 sources = lazy.load("fgrl.models.sources")
 
 RELEVANCE, SPANS, LENGTHS, ACCURACY, JUDGED = "relevance", "spans", "span_lengths", "span_accuracy", "judged"
-"""Names of metrics; the one on units is called after them."""
+"""Names of metrics. The metric on units is named after the units."""
 LEFT = "left"
 COUNTED = ("left", "labels", "policy", "units", "token_policy", "conflict", "overlap", "threshold", "version")
 """Settings that change what is counted."""
 
 Row = list[MarkedResponse | None]
-"""Responses of a set for each of the left side's; None where it has none."""
+"""Responses of a set, one for each response of the left side; None if the set has no such response."""
 
 
 @register("grade")
 class GradeStage(Stage):
-    """Compares sets of spans (`right`) with another one (`left`) on the same responses, matched by sample id and text.
+    """Comparison of sets of spans (`right`) with a reference set (`left`) on the same responses, matched by sample id
+    and text.
 
-    Precision, recall and F1 of each label in units (tokens, words or characters), exact and partial matches of spans,
-    lengths of spans, and shares of matched spans by length; shares of good and of bad responses with a mark; relevances
-    are graded on the left side's spans; a judge compares annotations. A response without an annotation is missing and
-    counted; one whose annotation has no spans is all neutral. Intervals resample prompts. The left side is what is taken
-    as right: exchanging the sides exchanges precision and recall.
+    It measures precision, recall and F1 of each label in units (tokens, words or characters), exact and partial matches
+    of spans, lengths of spans, shares of matched spans by length, and shares of good and of bad responses with a mark.
+    Relevances are graded on the left side's spans; a judge compares annotations. A response without an annotation is
+    missing and counted; a response whose annotation has no spans is neutral as a whole. Intervals resample prompts. The
+    left side is assumed to be correct: exchanging the sides exchanges precision and recall.
     """
 
     version = 3
     makes = Report
 
     left: Reader | SpanSet
-    """What the others are compared with: a reader of annotated samples, or {data: <reader>, by: <annotator>}."""
+    """Reference for the comparison: a reader of annotated samples, or {data: <reader>, by: <annotator>}."""
     right: dict[str, Reader | SpanSet] = {}
-    """The sets of spans to grade, by the names that tables show."""
+    """Sets of spans to grade, by the names that tables show."""
     relevance: dict[str, Relevance] = {}
-    """Relevances to grade on the left side's spans, by the names that tables show; its samples then have one criterion
-    each, as mark_by_rules and mark_by_llm make them.
+    """Relevances to grade on the left side's spans, by the names that tables show; each of its samples must then have
+    one criterion, as mark_by_rules and mark_by_llm make them.
     """
     lines: list[Literal["all_neutral", "shuffled"]] = []
-    """Rows to read the others against. `all_neutral`: nothing is marked. `shuffled`: the spans of each set of `right`
-    at random places of the same response, with as many units each (`NAME_shuffled`).
+    """Additional rows for comparison. `all_neutral`: nothing is marked. `shuffled`: the spans of each set of `right` at
+    random places of the same response, with the same number of units each (`NAME_shuffled`).
     """
     baseline: str | None = None
-    """The row that differences are taken to; null: the last one."""
+    """Name of the row for differences; null: the last one."""
     labels: dict[str, float] | None = None
     """Names of the labels, e.g. {wrong: -1, improvable: 0}; null: `positive` and `negative` by their sign, and `zero`.
     """
     policy: ModelSpec | None = None
-    """The model whose tokens are the units; only its tokenizer is loaded."""
+    """Model whose tokens are the units; only its tokenizer is loaded."""
     units: Unit | None = None
-    """What precision, recall and lengths count; null: tokens where there is a `policy`, else words."""
+    """Unit in which precision, recall and lengths are counted; null: tokens if there is a `policy`, else words."""
     token_policy: TokenPolicy = TOKEN_POLICY
-    """When a unit belongs to a span; as the reward that is trained with has it."""
+    """Rule for when a unit belongs to a span. It should be that of the reward used for training."""
     conflict: Conflict = "poor"
-    """The label of a unit in several spans: the lowest, the highest, or none (`cancel`); where good and poor spans
-    meet, as in the reward.
+    """Label of a unit in several spans: the lowest, the highest, or no label (`cancel`) if good and poor spans meet, as
+    in the reward.
     """
     overlap: float = Field(0.9, gt=0, le=1)
-    """A span counts in `LABEL_overlap_N` with at least this share of the characters of both spans in common."""
+    """Minimum share of the characters of both spans that they must have in common to count in `LABEL_overlap_N`."""
     threshold: float = Field(0.5, ge=0, lt=1)
-    """Tokens with a higher weight count as relevant (of relevances)."""
+    """Weight above which a token counts as relevant (for relevances)."""
     judge: AnnotationJudge | None = None
-    """Who compares the annotations of two sets, response by response."""
+    """Judge that compares the annotations of two sets, response by response."""
     resamples: int = Field(1000, ge=100)
-    """Draws of the bootstrap."""
+    """Number of bootstrap samples."""
     batch_size: Annotated[int, Unkeyed] = Field(64, ge=1)
-    """Responses weighed at the same time (by relevances)."""
+    """Number of responses weighed at the same time (by relevances)."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share out what models of this machine do, those of relevances or a `local` judge, one per device. The
-    result is that of one process."""
+    """Number of processes that share the work of models on this machine, of relevances or of a `local` judge, one per
+    device. The result is the same as with one process.
+    """
 
     def processes(self) -> int:
-        """Return `devices` where relevances have a model, or a model of this machine judges."""
+        """Return `devices` if relevances have a model, or if a model on this machine judges."""
         parts = [value for part in (*self.relevance.values(), self.judge) if part for _path, value in walk(part)]
         return super().processes() if any(isinstance(value, ModelSpec) for value in parts) else 1
 
     @property
     def rows(self) -> list[str]:
-        """The sets that have numbers in units and spans."""
+        """Return the names of the sets that have numbers in units and spans."""
         moved = [f"{name}_shuffled" for name in self.right] if "shuffled" in self.lines else []
         return [*self.right, *(["all_neutral"] if "all_neutral" in self.lines else []), *moved]
 
@@ -205,7 +207,9 @@ class GradeStage(Stage):
         return pretrained.tokenizer_of(source.name, source.revision, policy.templating)
 
     def _read(self, limit: int | None) -> tuple[Marks, dict[str, Marks], dict[str, int]]:
-        """Both sides by (sample id, text), and counts of what was left out. The limit is on the left side's samples."""
+        """Return both sides by (sample id, text), and counts of the left-out responses. The limit applies to the left
+        side's samples.
+        """
         left, counts = span_sets.marks(list(islice(_samples(self.left), limit)))
         if not left:
             raise DataError(f"left: there are no annotated responses to grade on ({counts or 'it has no responses'})")
@@ -292,7 +296,7 @@ class GradeStage(Stage):
     # ------------------------------------------------------------------------------------------------------------------
 
     def _contests(self, left: Marks, right: Mapping[str, Marks]) -> list[Contest]:
-        """Every response that both sets have, set by set."""
+        """Return every response that both sets have, for each set."""
         versus = None if self.judge is None else self.judge.versus
         others = left if versus is None else right[versus]
         return [
@@ -347,7 +351,7 @@ class GradeStage(Stage):
     def _observed(
         self, by_row: Mapping[str, Mapping[str, Measured]], about: str = "", depends: Sequence[str] = ()
     ) -> Observed:
-        """Numbers, with differences to the baseline where the metric has it, else to its own last row."""
+        """Return the numbers, with differences to the baseline if the metric has it, else to the metric's last row."""
         baseline = self.baseline if self.baseline in by_row else list(by_row)[-1]
         return Observed(by_row, {"resamples": self.resamples}, baseline, about, [*COUNTED, *depends])
 
@@ -372,7 +376,7 @@ def _places(spans: Sequence[Span], offsets: Offsets, labels: Labels) -> list[Pla
 
 
 def _records(left: Marks, rows: Mapping[str, Row]) -> Iterator[dict[str, Any]]:
-    """One line for each response: the spans of both sides."""
+    """Yield one line for each response: the spans of both sides."""
     for number, marked in enumerate(left.values()):
         graded = {name: row[number] for name, row in rows.items()}
         yield {

@@ -27,11 +27,12 @@ COUNTED = ("labels", "version")
 
 
 class JudgedSet(SpanSet):
-    """Annotations of one annotator, and what people say about them."""
+    """Annotations of one annotator, and people's verdicts on them."""
 
     verdicts: Annotated[str, File]
-    """JSON lines, one for each person and annotated response: {"id": "7", "by": "ada", "critique": "correct", "spans":
-    ["correct", "incorrect"]}, the spans in the annotation's order; `response` with the text where a sample has several.
+    """File of JSON lines, one for each person and annotated response: {"id": "7", "by": "ada", "critique": "correct",
+    "spans": ["correct", "incorrect"]}. The spans are in the annotation's order. `response` has the text if a sample has
+    several responses.
     """
 
 
@@ -44,11 +45,11 @@ class HumanAccuracyStage(Stage):
     makes = Report
 
     of: dict[str, JudgedSet] = Field(min_length=1)
-    """The annotations, by the names that tables show."""
+    """Annotations, by the names that tables show."""
     labels: dict[str, float] | None = None
     """Names of the labels; null: `positive` and `negative` by their sign, and `zero`."""
     resamples: int = Field(1000, ge=100)
-    """Draws of the bootstrap."""
+    """Number of bootstrap samples."""
 
     @model_validator(mode="after")
     def _names(self) -> HumanAccuracyStage:

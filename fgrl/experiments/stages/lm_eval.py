@@ -1,4 +1,4 @@
-"""Public benchmarks through lm-evaluation-harness."""
+"""Evaluation on public benchmarks through lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ harness = lazy.load("fgrl.measuring.harness")
 
 
 class Benchmark(Settings):
-    """A task of the harness. A bare string is `{task: string}`."""
+    """Task of the harness. A bare string is `{task: string}`."""
 
     task: str
     """Name of a task, a group or a tag: `triviaqa`, `truthfulqa_mc1`."""
     num_fewshot: int | None = Field(None, ge=0)
-    """Examples before the question; null: as the task says. An error where the task fixes them: `truthfulqa_mc1` and
-    `truthfulqa_mc2` are 6-shot as they are, the examples are part of their prompt."""
+    """Number of examples before the question; null: as the task says. It is an error if the task fixes them:
+    `truthfulqa_mc1` and `truthfulqa_mc2` are already 6-shot, with the examples in their prompt.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -35,51 +36,57 @@ class Benchmark(Settings):
 
 @register("lm_eval")
 class LmEvalStage(Stage):
-    """Scores of models on tasks of lm-evaluation-harness (`pip install 'fgrl[eval]'`), whose prompts, filters and
-    metrics they are.
+    """Scores of models on tasks of lm-evaluation-harness (`pip install 'fgrl[eval]'`), with the harness's prompts,
+    filters and metrics.
 
-    An interval is the harness's own standard error times the normal quantile (with several `answers` that of one
-    answer, so wider than it need be). Differences to the baseline are paired by question and resampled, where the
-    number is a mean over questions. The harness's results and what it recorded of each question lie in `out/lm_eval/`.
-    Tasks fetch their data from the hub, or read files that they name.
+    An interval is the harness's own standard error times the normal quantile (with several `answers` the standard error
+    of one answer, so the interval is wider than necessary). Differences to the baseline are paired by question and
+    resampled, if the number is a mean over questions. The harness's results and its records of each question are in
+    `out/lm_eval/`. Tasks fetch their data from the hub, or read files that they name.
     """
 
     makes = Report
 
     models: dict[str, ModelSpec] = Field(min_length=1)
-    """What to compare, by the names that tables show."""
+    """Models to compare, by the names that tables show."""
     baseline: str | None = None
-    """Name of the model that differences are taken to; null: none."""
+    """Name of the model for differences; null: no differences."""
     tasks: list[Benchmark] = Field(min_length=1)
-    """What to measure."""
+    """Tasks to measure."""
     task_folder: Annotated[str, Folder] | None = None
-    """Folder with tasks of your own (the harness's YAML). Data files that they name are relative to it; `!function` in
-    them runs code."""
+    """Folder with the user's own tasks (the harness's YAML). Data files that they name are relative to it; `!function`
+    in them runs code.
+    """
     limit: int | None = Field(None, ge=1)
-    """Only this many questions of each task."""
+    """Maximum number of questions of each task."""
     system_prompt: Annotated[str, File] | None = None
     """File with a system prompt (plain text, or one `[system]` section)."""
     chat_template: bool = False
-    """Put questions as a chat, examples as earlier turns; otherwise as plain text, as the harness does by default."""
+    """True if questions are put as a chat, with examples as earlier turns; otherwise they are plain text, the default
+    of the harness.
+    """
     max_new_tokens: int | None = Field(None, ge=1)
-    """Length limit of generated answers; null: as the task says, else the harness's 256."""
+    """Maximum length of generated answers in tokens; null: as the task says, else the harness's 256."""
     temperature: float | None = Field(None, ge=0, le=100)
-    """Of generated answers; 0 is greedy, null: as the task says."""
+    """Temperature of generated answers; 0 is greedy, null: as the task says."""
     top_p: float | None = Field(None, gt=0, le=1)
-    """Generated answers are drawn from the likeliest tokens that have this probability together; null: as the task
+    """Probability of the smallest set of likeliest tokens from which generated answers are drawn; null: as the task
     says.
     """
     top_k: int | None = Field(None, ge=0)
-    """Generated answers are drawn from this many of the likeliest tokens, 0: from all; null: as the task says."""
+    """Number of likeliest tokens from which generated answers are drawn, 0: all tokens; null: as the task says."""
     answers: int = Field(1, ge=1)
-    """Answers to each question that is answered by generating; numbers are their means. Wants a temperature above 0."""
+    """Number of answers to each question that is answered by generating; the numbers are means over them. More than one
+    needs a temperature above 0.
+    """
     level: float = Field(0.95, gt=0, lt=1)
-    """Share of the distribution inside the intervals."""
+    """Confidence level of the intervals."""
     batch_size: Annotated[int, Unkeyed] = Field(8, ge=1)
-    """Sequences at the same time."""
+    """Number of sequences in a batch."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share requests out, one per device; each has all answers that are drawn (a temperature above 0). The result is
-    that of one process."""
+    """Number of processes that share the requests, one per device. Each process computes all answers that are sampled
+    (temperature above 0). The result is the same as with one process.
+    """
 
     @model_validator(mode="after")
     def _check(self) -> LmEvalStage:

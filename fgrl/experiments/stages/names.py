@@ -1,4 +1,4 @@
-"""Names of what a stage compares, as they stand in tables."""
+"""Names of the models or sets that a stage compares, as tables show them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fgrl.registry.problems import unknown
 
 
 def check(what: str, names: Collection[str], baseline: str | None) -> None:
-    """Raise ValueError for a name that tables use for something else, and for a baseline that is none of the names."""
+    """Raise ValueError for a name that has another meaning in tables, and for a baseline that is not one of the names."""
     for name in names:
         if name in NOT_MODELS or not re.fullmatch(r"\w[\w.-]*", name):
             raise ValueError(

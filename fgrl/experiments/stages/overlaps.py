@@ -1,4 +1,4 @@
-"""Held-out prompts that trainings of the same recipe read, found while a plan is made, where all data are small local
+"""Held-out prompts that trainings of the same recipe read, found while a plan is made, if all data are small local
 files.
 """
 
@@ -17,18 +17,18 @@ from fgrl.types import Ref
 trained_prompts = lazy.load("fgrl.rollouts.trained_prompts")
 
 MOST_BYTES = 8 * 2**20
-"""Upper bound on bytes in the files of a reader that is read for a plan."""
+"""Upper bound on the bytes in the files of a reader that a plan reads."""
 
 
 def in_plan(models: Mapping[str, ModelSpec], held_out: Reader, peek: Peek) -> dict[str, str]:
-    """For the plan of an evaluation: which of its models the recipe trains on how many of its prompts; {} for none, and
-    where other data than small local files would have to be read.
+    """Return a phrase for each model of an evaluation that the recipe trains on some of its prompts, with their number,
+    for a plan; {} if there is no such model, or if data other than small local files would have to be read.
     """
     return _reported({name: _of_model(spec, peek) for name, spec in models.items()}, held_out, peek)
 
 
 def in_training(stage: Any, peek: Peek) -> dict[str, str]:
-    """Return the same for the held-out prompts that a training stage evaluates on."""
+    """Return the same as `in_plan` for the held-out prompts that a training stage evaluates on."""
     sets = stage.evaluate.sets if stage.evaluate is not None else {}
     reports: dict[str, str] = {}
     for name, settings in sets.items():
@@ -60,7 +60,9 @@ def _of_model(spec: ModelSpec, peek: Peek) -> frozenset[int]:
 
 
 def _of_stage(stage: Stage, peek: Peek) -> frozenset[int]:
-    """Digests of the prompts that a training stage and those before it read, as far as that is cheap."""
+    """Return the digests of the prompts that a training stage and the stages before it read, if their files are small
+    and local.
+    """
     made = stage.makes_model()
     reader = getattr(stage, "prompts", None) or getattr(stage, "data", None)
     if made is None or not isinstance(reader, Reader):

@@ -1,4 +1,4 @@
-"""Make preference pairs of responses."""
+"""Construction of preference pairs from responses."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from fgrl.types import Pair, Pairs, Ref, write_jsonl
 
 @register("pair")
 class PairStage(Stage):
-    """Every sample's responses go through a pair builder."""
+    """Preference pairs that a pair builder makes from the responses of every sample."""
 
     makes = Pairs
 
     data: Reader
-    """Samples with several responses each."""
+    """Reader of samples with several responses each."""
     builder: PairBuilder
-    """Which response is preferred to which."""
+    """Pair builder that decides which response is preferred to which."""
     max_pairs: int | None = Field(None, ge=1)
-    """Keep this many pairs, drawn by the recipe's seed, in their order; fewer than these are all kept. Null keeps all.
-    """
+    """Maximum number of pairs to keep. They are drawn with the recipe's seed and stay in order. null keeps all."""
 
     def misfits(self, stages: Mapping[str, Stage]) -> Iterator[tuple[Key, str]]:
         yield from super().misfits(stages)
@@ -74,16 +73,16 @@ class PairStage(Stage):
 
 
 def only_source(data: Reader) -> tuple[Key, str | None]:
-    """Return the only reference to a stage in a reader: its place and the stage's name; None where there is none, or
-    several.
+    """Return the place of the only reference to a stage in a reader and the stage's name; the name is None if there is
+    no reference or more than one.
     """
     sources = [(path, ref.stage) for path, ref in walk(data) if isinstance(ref, Ref)]
     return sources[0] if len(sources) == 1 else ((), None)
 
 
 def drawn(pairs: Sequence[Pair], count: int | None, seed: int) -> list[Pair]:
-    """`count` of the pairs, in order; None takes all. Which ones depends on the seed and on their ids, so one more pair
-    displaces at most one of the others.
+    """Return `count` of the pairs, in order; None takes all. The choice depends on the seed and on the pairs' ids, so
+    one more pair displaces at most one other pair.
     """
     if count is None:
         return list(pairs)

@@ -18,7 +18,7 @@ from fgrl.types import Advantages, Prompt, Rewards, Rollout, Sample
 
 
 def of_prompt(sample: Sample, tokenizer: Any, kept: Prompt) -> MarkedTokens:
-    """Return the encoded prompt of a sample, which is to be answered, with the right answers where they are known."""
+    """Return the encoded prompt of a sample, which is to be answered, with the right answers if they are known."""
     right = [sample.reference] if isinstance(sample.reference, str) else sample.reference or []
     return MarkedTokens(
         title=f"{sample.id}: {_tokens('prompt', len(kept), kept.lost)}",
@@ -29,7 +29,7 @@ def of_prompt(sample: Sample, tokenizer: Any, kept: Prompt) -> MarkedTokens:
 
 
 def of_row(row: Mapping[str, Any], tokenizer: Any, credit: Mapping[str, Tensor] | None = None) -> MarkedTokens:
-    """Return a row of a training set. credit: numbers of its response tokens by name, besides its columns."""
+    """Return a row of a training set. credit: numbers of its response tokens by name, in addition to its columns."""
     prompt, response = row["prompt"], row["response"]
     kinds = ["prompt"] * len(prompt) + ["response"] * len(response)
     if row["finished"]:
@@ -47,13 +47,13 @@ def of_row(row: Mapping[str, Any], tokenizer: Any, credit: Mapping[str, Tensor] 
 
 
 def _layer(prompt: Sequence[int], values: Sequence[float], shown: Sequence[bool] | None = None) -> list[float | None]:
-    """Values of a response's tokens as those of the whole sequence; None where there is none."""
+    """Return the values of a response's tokens as values of the whole sequence; None for a token without a value."""
     kept = values if shown is None else [value if there else None for value, there in zip(values, shown, strict=True)]
     return [*[None] * len(prompt), *(value if value is not None and math.isfinite(value) else None for value in kept)]
 
 
 def _tokens(what: str, count: int, lost: int) -> str:
-    """Return the number of tokens of a prompt or a response, and of those cut from it."""
+    """Return a phrase with the number of tokens of a prompt or a response, and the number of tokens cut from it."""
     end = "first" if what == "prompt" else "last"
     return f"{count} {what} tokens" + (f", the {end} {lost} of {count + lost} are cut" if lost else "")
 
@@ -62,11 +62,11 @@ def of_rollout(
     rollout: Rollout, rewards: Rewards, tokenizer: Any, lost: Sequence[tuple[int, int]] | None = None,
     advantages: Advantages | None = None, by_token: bool | None = None,
 ) -> Iterator[MarkedTokens]:  # fmt: skip
-    """Scored responses, with the criteria of their prompts where the reward tells verdicts, and the columns of
+    """Yield scored responses, with the criteria of their prompts if the reward returns verdicts, and the columns of
     auxiliary models, reward and algorithm.
 
-    lost: tokens that were cut from each prompt and response; None: of drawn responses, that of their prompts is
-    computed. advantages: of the responses whose reward is not missing; they are shown where the loss counts a token.
+    lost: number of tokens cut from each prompt and response; None: for drawn responses, the number for their prompts is
+    computed. advantages: of the responses whose reward is not missing; they are shown for the tokens in the loss.
     by_token: whether the algorithm trains on token rewards, for `reward_facts`; None: nothing is trained.
     """
     place = torch.cumsum(~torch.isnan(rewards.response), 0) - 1
@@ -115,8 +115,8 @@ def of_rollout(
 
 
 def _reward(rewards: Rewards, row: int, length: int, by_token: bool | None) -> str:
-    """Return the reward of a response: the total of its token rewards, and its response reward where that is another
-    number; then it is said which is trained on.
+    """Return the reward of a response: the total of its token rewards. If its response reward is a different number, it
+    is included, with the one that is trained on.
     """
     credited = zip(rewards.token[row, :length].tolist(), rewards.credit_mask[row, :length].tolist(), strict=True)
     response = float(rewards.response[row])

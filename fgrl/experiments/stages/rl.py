@@ -1,4 +1,4 @@
-"""Train a policy on its own samples."""
+"""Training of a policy on its own samples."""
 
 from __future__ import annotations
 
@@ -67,27 +67,27 @@ training = lazy.load("fgrl.training.trainer")
 
 
 class RolloutSettings(Settings):
-    """How much is sampled in an iteration, and how."""
+    """Number of samples of an iteration, and the settings of sampling."""
 
     batch_size: int = Field(ge=1, le=10_000_000)
-    """Responses of one iteration, over all devices."""
+    """Number of responses of one iteration, over all devices."""
     per_prompt: int = Field(1, ge=1, le=100_000)
-    """Responses to each prompt."""
+    """Number of responses to each prompt."""
     draws_at_most: int = Field(1, ge=1, le=1_000)
-    """How often an iteration draws at most, each time for as many more prompts, until the algorithm has as many groups as
-    it wants. Above 1 it is for algorithms that leave groups out and want others, such as DAPO. What is drawn again depends
-    on what was drawn: a bias.
+    """Maximum number of draws of an iteration. Each draw answers the same number of new prompts, until the algorithm
+    has as many groups as it wants. More than 1 is for algorithms that leave groups out and replace them, such as DAPO.
+    Whether another draw is made depends on the responses drawn so far, which is a bias.
     """
     sampling: Sampling
-    """How to draw."""
+    """Settings of sampling: temperature, limits and more."""
     drop_long_prompts: bool = False
-    """Leave out prompts of more than `sampling.max_prompt_tokens` tokens, before the first iteration; otherwise they lose
-    their beginning.
+    """True if prompts of more than `sampling.max_prompt_tokens` tokens are left out before the first iteration;
+    otherwise they lose their beginning.
     """
     engine: Engine = Field(default_factory=default_engine)
-    """What draws."""
+    """Engine that draws the responses."""
     environment: Environment | None = None
-    """What the policy talks to; null: a response is one turn."""
+    """Environment that the policy interacts with; null: a response is one turn."""
 
     @model_validator(mode="after")
     def _check(self) -> RolloutSettings:
@@ -111,7 +111,7 @@ class RolloutSettings(Settings):
         return self
 
     def _check_correction(self) -> None:
-        """Raise ValueError where the correction for what an engine draws would be biased, or is missing."""
+        """Raise ValueError if the correction for an engine's probabilities would be biased, or is missing."""
         correction, engine = self.engine.correction(), name_of(self.engine)[1]
         kind = "none" if correction is None else correction.kind
         if kind != "none" and self.sampling.truncated:
@@ -128,7 +128,7 @@ class RolloutSettings(Settings):
 
 
 _IN_WORDS = {"criterion": "rewards of single tokens, spans or criteria"}
-"""Fields of `Rewards` as messages call them."""
+"""Names of fields of `Rewards` in messages."""
 
 
 def _algorithms() -> Iterator[tuple[str, type[OnlineAlgorithm]]]:
@@ -138,31 +138,31 @@ def _algorithms() -> Iterator[tuple[str, type[OnlineAlgorithm]]]:
 
 @register("rl")
 class RLStage(TrainingStage):
-    """An online algorithm with a reward on prompts."""
+    """Training with an online algorithm and a reward on prompts."""
 
     prompts: Reader
-    """What the policy answers."""
+    """Reader of the prompts that the policy answers."""
     model: ModelSpec
-    """The policy to start from; as it is, it is also the reference."""
+    """Model from which the policy starts. In its initial state it is also the reference."""
     critic: ModelSpec | None = None
-    """What the critic starts from. null: the policy's start with a fresh head."""
+    """Model from which the critic starts; null: the policy's start with a new head."""
     reward: Reward
-    """What a response is worth, token by token."""
+    """Reward of a response, for each of its tokens."""
     token_rewards: TokenRewards | None = None
-    """Changes to the token rewards before the algorithm reads them; null: none."""
+    """Changes to the token rewards before the algorithm reads them; null: no changes."""
     algorithm: OnlineAlgorithm
-    """How the policy is changed."""
+    """Algorithm that updates the policy."""
     rollout: RolloutSettings
-    """How much is sampled, and how."""
+    """Number of samples of an iteration, and the settings of sampling."""
     train: OnlineSettings
     """Optimizer, schedule, hardware."""
     evaluate: TrainingEvaluation | None = None
-    """Evaluate the policy on held-out prompts while it trains; null: not at all."""
+    """Evaluation of the policy on held-out prompts during training; null: no evaluation."""
     alarms: Annotated[Alarms, Unkeyed] = Alarms()
-    """What to watch for."""
+    """Conditions of the training to watch for."""
     stored_rollouts: Annotated[int, Unkeyed] = Field(4, ge=0, le=1_000_000)
-    """How many rollouts of the first, the middle and the last iteration the product keeps (rollouts.jsonl), which the
-    report draws. 0: none.
+    """Number of rollouts of each of the first, the middle and the last iteration that are stored in the product
+    (rollouts.jsonl), which the report draws. 0 stores none.
     """
 
     @model_validator(mode="after")
@@ -178,11 +178,13 @@ class RLStage(TrainingStage):
         return self
 
     def auxiliaries(self) -> dict[str, Declared]:
-        """Return the models that the reward and the algorithm have trained beside the policy, by name."""
+        """Return the models that the reward and the algorithm train in addition to the policy, by name."""
         return auxiliaries([self.algorithm, self.reward])
 
     def _auxiliary_starts(self) -> dict[Key, tuple[ModelSpec, str]]:
-        """Where the recipe names starts of auxiliary models, and the head that each of them gets."""
+        """Return the start of each auxiliary model and the kind of its head, by the place in the recipe that names the
+        start.
+        """
         heads = {id(each.auxiliary.settings): each.auxiliary.head for each in self.auxiliaries().values()}
         return {
             (*path, "start"): (part.start, heads[id(part)])
@@ -295,7 +297,7 @@ class RLStage(TrainingStage):
         return min(-(-self.rollout.batch_size // self.train.world), max(self.train.micro_batch_size, most))
 
     def _roles(self) -> tuple[list[Role], dict[str, str]]:
-        """Return the models that an iteration takes, and notes on roles that need no weights of their own."""
+        """Return the models that an iteration uses, and notes on roles that need no weights of their own."""
         frozen = self.reads_reference()
         roles = [memory.Role("actor", self.model, "lm", trained=True)]
         if self.algorithm.uses_critic():
@@ -313,7 +315,9 @@ class RLStage(TrainingStage):
         return roles, notes
 
     def work(self, peek: Peek) -> Iterator[Work]:
-        """Yield what all iterations draw, pass through each model and train on; evaluations are left out."""
+        """Yield the work of all iterations: drawing, passes through each model, and training. Evaluations are not
+        included.
+        """
         roles, _notes = self._roles()
         rollout, sampling, (at_once, train) = self.rollout, self.rollout.sampling, self._prompts_at_once(peek.limit)
         given = counting.texts(self.prompts, peek, sampling.max_prompt_tokens, sampling.max_new_tokens)
@@ -337,9 +341,11 @@ class RLStage(TrainingStage):
         return self.train.iterations
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
-        """At most how many questions the reward, the environment and the evaluations ask in the whole training, in a plan.
+        """Return an upper bound on the number of questions that the reward, the environment and the evaluations ask in
+        the whole training, for a plan.
 
-        Of a pass that is not finished the prompts with the most questions are counted, whichever come.
+        In the last, incomplete pass over the prompts, the prompts with the most questions are counted, since their
+        order is not known.
         """
         parts = [part for part in (self.reward, self.rollout.environment) if part is not None]
         asking = [(part, client) for part in parts if (client := part.asked_client()) is not None]
@@ -367,9 +373,8 @@ class RLStage(TrainingStage):
         return estimating.section(compute)
 
     def _prompts_at_once(self, limit: int | None) -> tuple[int, OnlineSettings]:
-        """Return the number of prompts of an iteration, and `train`. With `--limit` all iterations take so many
-        prompts together, or
-        as many as there are devices.
+        """Return the number of prompts of an iteration, and `train`. With `--limit` all iterations together take that
+        many prompts, or as many as there are devices.
         """
         at_once = self.rollout.batch_size // self.rollout.per_prompt
         if limit is None:
@@ -457,13 +462,13 @@ class RLStage(TrainingStage):
         return (*super().temporary(), kept.FOLDER)
 
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
-        """Save the policy alone."""
+        """Save only the policy."""
         actor = self.trained(run, module, module.model.actor, prefix="actor.")
         models.save(actor, folder, {"algorithm": dump(self.algorithm)})
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
-        """Responses of the policy before training, `per_prompt` to each prompt, with segments, token rewards, and the
-        advantages that the loss would weigh their tokens with if they were the iteration.
+        """Yield responses of the policy before training, `per_prompt` for each prompt, with segments, token rewards,
+        and the advantages that the tokens would have in the loss if these responses were the iteration.
         """
         run.sampling = self.rollout.sampling
         self.setup(run)

@@ -1,4 +1,4 @@
-"""Draw responses to prompts."""
+"""Drawing of responses to prompts."""
 
 from __future__ import annotations
 
@@ -29,33 +29,36 @@ previews = lazy.load("fgrl.experiments.stages.previews")
 together = lazy.load("fgrl.feedback.llm.together")
 
 LOST = ".failed.jsonl"
-"""Ending of a part in which the environment failed: another run draws it again."""
+"""Suffix of a part in which the environment failed: another run draws it again."""
 
 
 @register("sample")
 class SampleStage(Stage):
-    """`per_prompt` responses to every prompt, drawn from one model.
+    """Responses to every prompt, `per_prompt` for each, drawn from one model.
 
-    With an environment each is a conversation: its text is what the model wrote, `meta` has the messages, the rewards of the turns
-    and whether it came to its end. One in which the environment failed is left out, and counted.
+    With an environment each response is a conversation: its text is what the model wrote; `meta` has the messages, the
+    rewards of the turns and whether it reached its end. A conversation in which the environment failed is left out, and
+    counted.
     """
 
     makes = Samples
 
     prompts: Reader
-    """Where the prompts come from."""
+    """Reader of the prompts."""
     model: ModelSpec
-    """The model to draw from."""
+    """Model to draw from."""
     sampling: Sampling
-    """How to draw."""
+    """Settings of sampling: temperature, limits and more."""
     per_prompt: int = Field(1, ge=1, le=100_000)
-    """Responses to each prompt."""
+    """Number of responses to each prompt."""
     engine: Engine = Field(default_factory=default_engine)
-    """What draws."""
+    """Engine that draws the responses."""
     environment: Environment | None = None
-    """What the model talks to; null: a response is one turn."""
+    """Environment that the model interacts with; null: a response is one turn."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes that share the prompts out, one per device; one asks servers. The result is that of one process."""
+    """Number of processes that share the prompts, one per device. With servers it must be 1. The result is the same as
+    with one process.
+    """
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("model",): (self.model, "lm")}
@@ -65,14 +68,14 @@ class SampleStage(Stage):
         return drawing | sizes.conversations(self.environment, self.sampling) | self._calls(peek)
 
     def work(self, peek: Peek) -> Iterator[Work]:
-        """Yield the drawing of all responses."""
+        """Yield the work of drawing all responses."""
         given = counting.texts(self.prompts, peek, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
         drawn = replace(given, rows=given.rows * self.per_prompt, per_prompt=self.per_prompt)
         role, devices = memory.Role("model", self.model), self.processes()
         return counting.drawing(role, drawn, self.sampling, self.engine, peek, devices=devices)
 
     def _calls(self, peek: Peek) -> dict[str, Any]:
-        """Return at most how many questions the environment asks, in a plan."""
+        """Return an upper bound on the number of questions that the environment asks, for a plan."""
         environment = self.environment
         if environment is None or environment.asked_client() is None:
             return {}
@@ -136,8 +139,8 @@ class SampleStage(Stage):
         return {"prompts": count, "responses": responses - len(failures), **left_out, **cut.summary()}
 
     def inspect(self, run: Run, count: int) -> Iterator[Any]:
-        """Prompts as the model sees them, those of the environment where there is one, with their references where these
-        are known.
+        """Yield prompts as the model sees them (those of the environment if there is one), with their references if
+        known.
         """
         for part in filter(None, (self.prompts, self.environment)):
             part.setup(run)
@@ -157,7 +160,7 @@ class SampleStage(Stage):
 
 
 def with_drawn(sample: Sample, drawn: Sequence[DrawnResponse]) -> Sample:
-    """Return the sample with the drawn responses, which replace those that it had."""
+    """Return the sample with the drawn responses, which replace its own responses."""
     responses = [_record(each) for each in drawn if each.lost is None]
     first = next((each for each in drawn if each.lost is None), None)
     sample = sample if first is None else rollouts.answered([sample], [first])[0]

@@ -1,4 +1,4 @@
-"""Choose the best of several models by what is measured on validation prompts."""
+"""Choice of the best of several models by a number measured on validation prompts."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ models = lazy.load("fgrl.models")
 
 @register("select")
 class SelectStage(EvaluateStage):
-    """The best of `models` by a number that is measured on validation prompts; of equally good ones the first.
+    """Best of `models` by a number measured on validation prompts. Among equally good models the first is chosen.
 
-    Its product is that model, and the evaluation of all of them.
+    The product is that model, and the evaluation of all of them.
     """
 
     makes: ClassVar[type[Product]] = Checkpoint
 
     best: Choice
-    """What decides, for example {number: rubric.csr, goal: max}."""
+    """Number and goal of the choice, for example {number: rubric.csr, goal: max}."""
     among: list[str] | None = None
-    """Names of the models that may be chosen; null: all. Others are there to be compared with, as the base model is for
-    `elo` or `win_rate`.
+    """Names of the models that may be chosen; null: all. The other models are only there for comparison, as the base
+    model is for `elo` or `win_rate`.
     """
 
     @model_validator(mode="after")
@@ -51,7 +51,7 @@ class SelectStage(EvaluateStage):
 
     @property
     def candidates(self) -> dict[str, ModelSpec]:
-        """The models that may be chosen, by name, in their order under `models`."""
+        """Return the models that may be chosen, by name, in their order under `models`."""
         return {name: spec for name, spec in self.models.items() if self.among is None or name in self.among}
 
     def makes_model(self) -> MadeModel | None:
@@ -80,7 +80,7 @@ class SelectStage(EvaluateStage):
         return {"chosen": chosen, "number": str(number), "value": values[chosen], **summary}
 
     def _hand_on(self, spec: ModelSpec, run: Run) -> None:
-        """Copy the model as it is stored, not as it was loaded to be evaluated."""
+        """Copy the model as it is stored, not as it was loaded for evaluation."""
         source = models.locate(spec, run.path)
         if source.about() is not None:
             models.copy(Path(source.name), run.out)

@@ -18,14 +18,14 @@ from fgrl.training.trainer import TrainSettings
 
 
 def drawn(sampling: Sampling, responses: int | None = None, per_prompt: int = 1) -> PassShape:
-    """Return the responses that are drawn at the same time, at their maximum length."""
+    """Return the pass over the responses that are drawn at the same time, at their maximum length."""
     rows = sampling.batch_size if responses is None else min(sampling.batch_size, responses)
     new = sampling.max_new_tokens
     return PassShape(rows, sampling.max_prompt_tokens + new, new, -(-rows // per_prompt))
 
 
 def conversations(environment: Environment | None, sampling: Sampling) -> dict[str, Any]:
-    """Return a part of a plan: the limits of conversations with an environment; {} where there is none."""
+    """Return a part of a plan: the limits of conversations with an environment; {} if there is none."""
     if environment is None:
         return {}
     turn = min(environment.max_turn_tokens or sampling.max_new_tokens, sampling.max_new_tokens)
@@ -38,8 +38,8 @@ def conversations(environment: Environment | None, sampling: Sampling) -> dict[s
 def trained(
     train: TrainSettings, tokens: int, each: int = 1, *, scored: int | None = None, unit_by_unit: bool = False
 ) -> PassShape:
-    """Return a micro-batch of training, of units of `each` rows with at most `tokens` tokens, of which `scored` (null: all) may
-    be of the response; `unit_by_unit` as in `OfflineAlgorithm.unit_by_unit`.
+    """Return the pass of a micro-batch of training, of units of `each` rows with at most `tokens` tokens, of which at
+    most `scored` (None: all) are response tokens; `unit_by_unit` as in `OfflineAlgorithm.unit_by_unit`.
     """
     budget = train.tokens_at_once(unit_by_unit)
     if budget is not None:
@@ -51,8 +51,8 @@ def trained(
 def of_engine(
     engine: Engine, model: ModelSpec, sampling: Sampling, responses: int, train: TrainSettings, peek: Peek
 ) -> dict[str, Any]:
-    """Return a part of a plan: where an engine computes that is not in the process of the trainer, and what it needs on
-    each of its devices; {} for any other. responses: of one rollout.
+    """Return a part of a plan: the place where an engine outside the trainer's process computes, and its needs on each
+    of its devices; {} for any other engine. responses: number in one rollout.
     """
     place = engine.elsewhere()
     if place is None:
@@ -90,8 +90,8 @@ def scorers(name: str, component: Settings) -> Iterator[Role]:
 
 
 def of_metrics(metrics: Iterable[Metric], held_out: str | None = None) -> Iterator[Role]:
-    """Yield the models that metrics name in their settings. held_out: the set whose answers are measured while a model
-    trains.
+    """Yield the models that metrics name in their settings. held_out: name of the set whose answers are measured while
+    a model trains.
     """
     for metric in metrics:
         called = metric.called if isinstance(metric, Compared) else name_of(metric)[1]

@@ -33,8 +33,8 @@ weights = lazy.load("fgrl.training.weights")
 
 
 class TrainingStage(Stage):
-    """Trains `model` with the settings `train` and evaluates it as `evaluate` says; these are fields of its
-    subclasses.
+    """Training of `model` with the settings `train`, and evaluation with the settings `evaluate`; these are fields of
+    its subclasses.
     """
 
     makes = Checkpoint
@@ -74,7 +74,7 @@ class TrainingStage(Stage):
         return self
 
     def engines(self) -> dict[str, Engine]:
-        """Return what draws from the model in training, by field."""
+        """Return the engines that draw from the model in training, by field."""
         sets = {} if self.evaluate is None else self.evaluate.sets
         return {f"evaluate.sets.{name}.engine": held_out.engine for name, held_out in sets.items()}
 
@@ -91,8 +91,8 @@ class TrainingStage(Stage):
         return self
 
     def check_type(self, field: str, model: ModelSpec) -> None:
-        """Raise ValueError for 4-bit weights in shards, and when the optimizer would step in bfloat16, whose numbers
-        lie 0.4% to 0.8% apart: it would round most updates away. Adapters and heads are float32, and DeepSpeed keeps
+        """Raise ValueError for 4-bit weights in shards, and if the optimizer would step in bfloat16, whose numbers are
+        0.4% to 0.8% apart: most updates would be rounded away. Adapters and heads are float32, and DeepSpeed keeps
         float32 weights.
         """
         if model.quantize == "nf4" and self.train.sharded:
@@ -153,15 +153,17 @@ class TrainingStage(Stage):
 
     @abstractmethod
     def total_steps(self) -> int | None:
-        """Return iterations or optimizer steps of the training; None where the recipe alone does not tell."""
+        """Return the number of iterations or optimizer steps of the training; None if it does not follow from the
+        recipe alone.
+        """
 
     def drawn_in_evaluations(self) -> list[PassShape]:
-        """Return the answers that evaluations draw at the same time, on the devices of the training."""
+        """Return the passes over answers that evaluations draw at the same time, on the devices of the training."""
         sets = self.evaluate.sets.values() if self.evaluate else ()
         return [sizes.drawn(held_out.sampling) for held_out in sets if held_out.engine.elsewhere() is None]
 
     def models_of_evaluations(self) -> list[Role]:
-        """Return the models that metrics of held-out answers load beside the trained one."""
+        """Return the models that metrics of held-out answers load in addition to the trained one."""
         sets = self.evaluate.sets if self.evaluate else {}
         return [role for name, held_out in sets.items() for role in sizes.of_metrics(held_out.metrics, name)]
 
@@ -176,7 +178,7 @@ class TrainingStage(Stage):
                 yield ("model", "lora", "targets", index), message
 
     def _layers(self, stages: Mapping[str, Stage]) -> list[str]:
-        """Return the linear layers of the model that training starts from; empty when its configuration is not on this
+        """Return the linear layers of the model that training starts from; empty if its configuration is not on this
         machine.
         """
         spec: ModelSpec | None = self.model
@@ -193,16 +195,16 @@ class TrainingStage(Stage):
         return [name.removesuffix(".weight") for name, shape in tensors.items() if len(shape) == 2]
 
     def limited(self, counted: str, limit: int | None) -> Any:
-        """`train`, where the setting `counted` (how often something is repeated) is at most `--limit`."""
+        """Return `train`, with the setting `counted` (a number of repetitions) reduced to at most `--limit`."""
         if limit is None:
             return self.train
         return self.train.model_copy(update={counted: min(getattr(self.train, counted) or limit, limit)})
 
     def evaluations(self, run: Run, trained: Any, reference: Any, known: Collection[int] = ()) -> Evaluations | None:
-        """Return the evaluations of the language model `trained` while it trains; None where the recipe has none.
+        """Return the evaluations of the language model `trained` during training; None if the recipe has none.
 
-        `reference` None means `trained` with its adapter switched off. known: digests of the prompts that it is trained
-        on.
+        If `reference` is None, the reference is `trained` with its adapter switched off. known: digests of the prompts
+        that it is trained on.
         """
         if self.evaluate is None:
             return None
@@ -212,7 +214,7 @@ class TrainingStage(Stage):
         return made
 
     def fit(self, run: Run, rounds: Rounds, checkpoint_every: int, made: Evaluations | None) -> TrainingModule:
-        """Train, with a checkpoint every so many rounds, and hand on the product: the last model, or the best."""
+        """Train, with a checkpoint every `checkpoint_every` rounds, and save the product: the last model, or the best."""
         module: TrainingModule = training_module.TrainingModule(
             rounds, made, lambda folder: self.save(run, module, folder)
         )
@@ -228,23 +230,23 @@ class TrainingStage(Stage):
         return module
 
     def trained_before(self, run: Run) -> frozenset[int]:
-        """Digests of the prompts that other stages of the recipe trained the model on."""
+        """Return the digests of the prompts that other stages of the recipe trained the model on."""
         base = self.model.base
         return trained_prompts.read(run.path(base)) if isinstance(base, Ref) else frozenset()
 
     def record_prompts(self, run: Run, digests: Iterable[int]) -> None:
-        """Put down in the product which prompts it was trained on, with those of the model that it started from."""
+        """Record in the product the prompts that it was trained on, with those of the model that it started from."""
         if run.rank == 0:
             base = self.model.base
             trained_prompts.write(run.out, digests, run.path(base) if isinstance(base, Ref) else None)
 
     @abstractmethod
     def save(self, run: Run, module: TrainingModule, folder: Path) -> None:
-        """Save the product: what `module` has trained, as a model's folder. Called on rank 0."""
+        """Save the product: the trained part of `module`, as a model's folder. Called on rank 0."""
 
     def trained(self, run: Run, module: Any, model: Any, prefix: str = "", start: ModelSpec | None = None) -> Any:
-        """`model` with the weights that `module` has trained; their names begin with `prefix` there. start: what it
-        started from, where that is not the stage's `model`.
+        """Return `model` with the weights that `module` has trained; their names begin with `prefix` in `module`.
+        start: the model that training started from, if that is not the stage's `model`.
         """
         start = start or self.model
         if module.round == 0 and not weights.complete(self.train.strategy):  # there is no checkpoint to take them from

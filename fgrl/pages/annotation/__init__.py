@@ -1,3 +1,1 @@
-"""The page on which people mark spans of responses: its settings, its store, its server, and what is exported from
-it.
-"""
+"""The page on which people mark spans of responses: its settings, its store, its server, and its export."""

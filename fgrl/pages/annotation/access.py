@@ -1,9 +1,9 @@
-"""Who may ask the annotation server for what: token links, sessions, and the server's own addresses.
+"""Access to the annotation server: token links, sessions, and the server's own addresses.
 
 A link starts a session and is sent once. A session has two random secrets: one in a cookie, which no script can read,
 and one that the page keeps and sends as `X-Session`. A browser sends a cookie to every port of the host, so the cookie
-alone opens nothing; what the page keeps is read by no page of another port, and a link that is opened later in the same
-browser changes nothing for a page that is open. Only hashes are stored.
+alone gives no access. Pages of other ports cannot read the page's secret, and a link that is opened later in the same
+browser does not affect a page that is open. Only hashes are stored.
 """
 
 from __future__ import annotations
@@ -22,53 +22,50 @@ from urllib.parse import urlsplit
 from fgrl.base.errors import FgrlError
 
 SESSION_SECONDS = 12 * 3600.0
-"""How long a session lasts after its last request. The browser forgets its cookie when it is closed."""
+"""Seconds that a session lasts after its last request. The browser forgets its cookie when it is closed."""
 NOTED_EVERY = 600.0
 """Seconds after which the use of a session is stored again."""
 
 
 def new_token() -> str:
-    """256 random bits, as text for an address."""
+    """Return 256 random bits, as text for an address."""
     return secrets.token_urlsafe(32)
 
 
 def token_hash(token: str) -> bytes:
-    """Return what is stored of a token."""
+    """Return the hash of a token, which is stored in its place."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 @dataclass(frozen=True)
 class Session:
-    """What is stored of an annotator's session."""
+    """Stored part of an annotator's session."""
 
     id: str
     annotator: str
     cookie: bytes
     """Hash of the cookie's value."""
     page: bytes
-    """Hash of what the page keeps."""
+    """Hash of the secret that the page keeps."""
     used: float
-    """Seconds since 1970, of the last request that was noted."""
+    """Time of the last request that was stored, in seconds since 1970."""
 
 
 class Kept(Protocol):
-    """Where sessions outlive the server: the store."""
+    """Storage in which sessions outlive the server."""
 
     def sessions(self) -> Iterable[Session]:
-        """All that are stored."""
+        """Return all stored sessions."""
 
     def keep_sessions(self, sessions: Iterable[Session]) -> None:
-        """Store these, and no others."""
+        """Store these sessions, and no others."""
 
 
 class Sessions:
-    """Whose session is it?
+    """Sessions of annotators.
 
-    Args:
-        hashes: of each annotator's link, by name.
-        cookie: beginning of the cookies' names; each session has its own, so that none replaces another.
-        kept: where they are stored; None: nowhere.
-
+    hashes: hash of each annotator's link, by name. cookie: beginning of the cookies' names; each session has its own
+    cookie, so that none replaces another. kept: storage of the sessions; None: they are not stored.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class Sessions:
         self._sessions = {session.id: session for session in (kept.sessions() if kept is not None else ())}
 
     def annotator(self, token: str) -> str | None:
-        """Return the annotator whose link has this token. Takes the same time whatever the token is."""
+        """Return the annotator whose link has this token. It takes the same time for every token."""
         hash, whose = token_hash(token), None
         for name, stored in self.hashes.items():
             if hmac.compare_digest(hash, stored):
@@ -86,7 +83,7 @@ class Sessions:
         return whose
 
     def begin(self, annotator: str, *, secure: bool) -> tuple[str, str]:
-        """Return a new session: `Set-Cookie`, and what the page keeps and sends as `X-Session`."""
+        """Return a new session: `Set-Cookie`, and the secret that the page keeps and sends as `X-Session`."""
         id, cookie, page = secrets.token_hex(8), new_token(), new_token()
         now = self._clock()
         self._sessions[id] = Session(id, annotator, token_hash(cookie), token_hash(page), now)
@@ -95,7 +92,7 @@ class Sessions:
         return f"{line}; Secure" if secure else line, f"{id}.{page}"
 
     def find(self, kept: str, cookies: Mapping[str, str]) -> str | None:
-        """Return the annotator whose session has both what its page keeps and its cookie."""
+        """Return the annotator whose session has both the page's secret and the cookie."""
         id, _, page = kept.partition(".")
         session, now = self._sessions.get(id), self._clock()
         if session is None or session.annotator not in self.hashes or now - session.used > SESSION_SECONDS:
@@ -114,7 +111,7 @@ class Sessions:
         return session.annotator
 
     def _store(self, now: float) -> None:
-        """Forget the sessions that have ended, and store the others."""
+        """Delete the sessions that have ended, and store the others."""
         self._sessions = {id: each for id, each in self._sessions.items() if now - each.used <= SESSION_SECONDS}
         if self._kept is not None:
             self._kept.keep_sessions(self._sessions.values())
@@ -122,17 +119,17 @@ class Sessions:
 
 @dataclass(frozen=True)
 class Address:
-    """Where the server can be reached."""
+    """Addresses of the server."""
 
     host: str
-    """What it is bound to."""
+    """Host that it is bound to."""
     port: int
     public: str | None = None
-    """Its address behind a proxy, as in `https://annotate.example.org`."""
+    """Public address behind a proxy, as in `https://annotate.example.org`."""
 
     @property
     def url(self) -> str:
-        """The beginning of links, without a slash at the end."""
+        """Return the beginning of links, without a slash at the end."""
         if self.public is not None:
             return self.public
         host = "127.0.0.1" if self.host == "0.0.0.0" else "::1" if self.host == "::" else self.host
@@ -140,12 +137,13 @@ class Address:
 
     @property
     def local(self) -> bool:
-        """Can it be reached from this machine alone?"""
+        """Return True if the server can only be reached from this machine."""
         return _is_loopback(self.host)
 
     def allows_host(self, header: str) -> bool:
-        """Is it an address of this server? Names are known ones; numbers cannot be rebound by DNS, so that a server for
-        the network allows any of them. The port may be another one: a tunnel's.
+        """Return True if the header is an address of this server. Host names must be known; numeric addresses cannot be
+        rebound by DNS, so a server for the network allows all of them. The port may differ, for example behind a
+        tunnel.
         """
         if self.public is not None and header == urlsplit(self.public).netloc:
             return True
@@ -161,7 +159,7 @@ class Address:
         return not self.local and _is_number(host)
 
     def allows_origin(self, origin: str, host: str) -> bool:
-        """Is it the page's own origin, for a request to the host that it names?"""
+        """Return True if `origin` is the page's own origin, for a request to `host`."""
         if self.public is not None and (origin == self.public or host == urlsplit(self.public).netloc):
             return origin == self.public
         return origin == f"http://{host}"

@@ -1,14 +1,15 @@
-"""A store as samples: annotations, verdicts, and beside them what they have no field for.
+"""Export of a store as samples: annotations, verdicts, and facts that these have no field for.
 
-`meta.annotation` of an exported sample holds
+`meta.annotation` of an exported sample has the entries
 
-| key | value | |---|---| | `page` | `modes` of the page's settings | | `by` | by annotator: `order` (places of the
-responses from left to right), `seconds` (active time), `done`, `at` (time of the last change, ISO 8601), `cannot_judge` (why the
-annotator cannot judge the item, which then has no verdict), `suggestions` (of those decided: `id`, `by`, `place`,
-`start`, `end`, `label`, `accepted`, and `span`, the id of the own span that came of it) | | `before` |
-what the sample had under this key before it was annotated, if anything |
+- `page`: `modes` of the page's settings
+- `by`: for each annotator, `order` (places of the responses from left to right), `seconds` (active time), `done`, `at`
+  (time of the last change, ISO 8601), `cannot_judge` (the reason why the annotator cannot judge the item, which then
+  has no verdict), and `suggestions` (for each decided suggestion `id`, `by`, `place`, `start`, `end`, `label`,
+  `accepted`, and `span`, the id of the annotator's own span that was created from it)
+- `before`: the value that the sample had under this key before it was annotated, if any
 
-Left out: earlier versions of what was changed, the annotators' tokens and leases, and settings of the page.
+Not exported: earlier versions of changed annotations, the annotators' tokens and leases, and settings of the page.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from fgrl.types import Annotation, PairVerdict, Sample, Span
 
 
 def exported(store: Store, *, finished: bool = False) -> Iterator[Sample]:
-    """Every sample of a store with its annotations, in the order of the store.
+    """Yield every sample of a store with its annotations, in the order of the store.
 
-    Annotators come in the order of their names, spans in the order in which they were first saved. finished: only what
-    annotators have marked as done. What is saved while this is read is left out of every sample alike.
+    Annotators are in the order of their names, spans in the order in which they were first saved. finished: include
+    only work that annotators have marked as done. Changes that are saved during the export are left out of every
+    sample.
     """
     settings = store.settings
     by_item: dict[str, list[Revision]] = {item: [] for item in store.items}
@@ -67,7 +69,7 @@ def _annotated(sample: Sample, states: Mapping[str, ItemState], settings: PageSe
 
 
 def _decided(sample: Sample, state: ItemState) -> list[dict[str, Any]]:
-    """Return what an annotator decided about the suggestions of a sample, in their order."""
+    """Return an annotator's decisions on the suggestions of a sample, in the order of the suggestions."""
     decided = []
     for key, own in suggested(sample).items():
         if (accepted := state.accepts(key)) is not None:
@@ -78,8 +80,9 @@ def _decided(sample: Sample, state: ItemState) -> list[dict[str, Any]]:
 
 
 def _annotation(name: str, state: ItemState, place: int, settings: PageSettings) -> Annotation | None:
-    """None where there is nothing, which is not the same as a response in which nothing was marked: that is known only
-    of an item that the annotator has finished, on a page that marks spans.
+    """Return the annotation of a response, or None if there is no annotation. An annotation without spans differs from
+    None: it says that nothing is to be marked, which is known only of an item that the annotator has finished, on a
+    page that marks spans.
     """
     spans = _merged(
         Span(
@@ -100,7 +103,9 @@ def _annotation(name: str, state: ItemState, place: int, settings: PageSettings)
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """One span for each passage and label, with all reasons and notes: an imported file may have identical ones."""
+    """Return one span for each passage and label, with all reasons and notes: an imported file may have identical
+    spans.
+    """
     merged: dict[tuple[int, int, float], Span] = {}
     for span in spans:
         passage = (span.start, span.end, span.label)

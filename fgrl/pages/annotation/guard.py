@@ -1,15 +1,14 @@
-"""The outermost layers of the annotation server.
+"""Outermost layers of the annotation server.
 
-Where each rule is kept:
+The rules, which the classes and functions below refer to by number:
 
 1. A request names the server by an address that it was started with. A name that a foreign DNS points to this machine
    is refused (DNS rebinding).
-2. A request that writes comes from the page itself: its `Origin` is the server's own, or, where a browser sends none,
-   `Sec-Fetch-Site` is `same-origin`. Other sites are refused, other ports of this machine too.
-3. Whatever is below `/api/` needs a session (`fgrl.pages.annotation.access`), for which Starlette's
-AuthenticationMiddleware
-   asks.
-4. A body is read once all of this holds, up to a limit and within a time.
+2. A request that writes comes from the page itself: its `Origin` is the server's own, or, if a browser sends none,
+   `Sec-Fetch-Site` is `same-origin`. Other sites are refused, and other ports of this machine too.
+3. Every address below `/api/` needs a session (`fgrl.pages.annotation.access`), which Starlette's
+   AuthenticationMiddleware checks.
+4. A body is read only after these checks, up to a limit and within a time.
 5. Every response forbids scripts, styles and frames of other origins, and is never cached.
 """
 
@@ -27,9 +26,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fgrl.pages.annotation.access import Address, Sessions
 
 LARGEST_BODY = 8 * 2**20
-"""Bytes of a request: a quote may be a whole response."""
+"""Maximum bytes of a request body: a quote may be a whole response."""
 BODY_SECONDS = 60.0
-"""How long a request's body may take to arrive."""
+"""Seconds that a request's body may take to arrive."""
 SAFE = ("GET", "HEAD")
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -45,11 +44,11 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-"""Of every response."""
+"""Headers of every response."""
 
 
 class Guard:
-    """Rules 1, 2 and 5."""
+    """ASGI layer that applies rules 1, 2 and 5."""
 
     def __init__(self, app: ASGIApp, address: Address) -> None:
         self.app, self.address = app, address
@@ -65,7 +64,7 @@ class Guard:
         await app(scope, receive, guarded)
 
     def _refusal(self, request: Request) -> str | None:
-        """Return why a request goes no further."""
+        """Return the reason why a request is refused, or None if it is allowed."""
         # 1.
         host = request.headers.get("host", "")
         if not self.address.allows_host(host):
@@ -82,7 +81,7 @@ class Guard:
 
 
 class Backend(AuthenticationBackend):
-    """Rule 3."""
+    """Authentication by session (rule 3)."""
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -101,7 +100,7 @@ def no_session(_connection: HTTPConnection, error: AuthenticationError) -> JSONR
 
 
 async def read_body(request: Request) -> bytes:
-    """Rule 4. Raises HTTPException."""
+    """Return the body of a request, within the limits of rule 4. Raises HTTPException."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):

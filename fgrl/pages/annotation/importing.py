@@ -1,7 +1,7 @@
-"""Annotated samples into a store: a first revision of each annotation, verdict and time.
+"""Import of annotated samples into a store: a first revision of each annotation, verdict and time.
 
-Where a sample's `meta.annotation.by` names its annotators, what others have annotated stays with the sample, as
-something that the store is about; else everybody's work is imported.
+If a sample's `meta.annotation.by` names its annotators, only their work is imported, and annotations of others stay
+with the sample as part of the item; otherwise the work of all annotators is imported.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _NAMES = uuid.UUID("6f3c1d0e-6f43-4b8b-9d53-0c8e4d1a7a52")
 
 @dataclass
 class Imported:
-    """What came of an import."""
+    """Result of an import."""
 
     items: int = 0
     """Samples with at least one revision."""
     revisions: int = 0
     """Revisions in the file."""
     added: int = 0
-    """Of these, how many the store did not have."""
+    """Number of these revisions that the store did not have."""
     skipped: int = 0
-    """Spans, critiques and verdicts that the store has no place for."""
+    """Spans, critiques and verdicts that the store cannot represent."""
 
 
 def import_into(store: Store, samples: Iterable[Sample], *, now: datetime | None = None) -> Imported:
     """Add the annotations of these samples to a store, all of them or none.
 
-    now: the time of annotations that have none. Raises `DataError` for a sample that the store does not have or has
-    with other responses, for an annotation that does not fit the sample or the settings of the page, and for one that
-    the store has differently.
+    now: time of annotations without a time. Raises `DataError` for a sample that the store does not have or has with
+    other responses, for an annotation that does not fit the sample or the settings of the page, and for an annotation
+    that differs from the store's.
     """
     result = Imported()
     settings, moment = store.settings, (now or datetime.now(UTC)).isoformat()
@@ -76,7 +76,7 @@ def import_into(store: Store, samples: Iterable[Sample], *, now: datetime | None
 
 
 def annotators_of(sample: Sample) -> list[str]:
-    """Whose annotations of a sample are imported."""
+    """Return the annotators whose annotations of a sample are imported."""
     return list(by_annotator(sample)) or named_in(sample)
 
 
@@ -92,7 +92,7 @@ def without_annotations(sample: Sample) -> Sample:
 
 
 def _revisions(sample: Sample, moment: str) -> Iterator[Revision]:
-    """Yield a revision for everything that was annotated."""
+    """Yield a revision for every annotation, verdict, decision and time of the sample."""
     people = by_annotator(sample)
     for given in annotators_of(sample):
         noted = people.get(given, {})
@@ -129,7 +129,7 @@ def _revisions(sample: Sample, moment: str) -> Iterator[Revision]:
 
 
 def _spans(sample: Sample, place: int, annotation: Annotation, taken: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Id and body of each span. taken: ids of this annotator's spans of the sample, which are unique in a store."""
+    """Yield id and body of each span. taken: ids of this annotator's spans of the sample, which are unique in a store."""
     text = sample.responses[place].text
     for number, span in enumerate(annotation.spans):
         if not is_mark(span):

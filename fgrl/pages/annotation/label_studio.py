@@ -1,19 +1,21 @@
-"""Label Studio's task format: samples with their annotations as tasks, tasks as samples, and a labeling configuration
-that fits.
+"""Label Studio's task format: conversion of samples with annotations to tasks and back, and a matching labeling
+configuration.
 
 A task holds the texts in `data` (`query`, `document`, `response_1`, ...), the whole sample without its annotations as
-`data.sample`, and one annotation per annotator. In `annotations[].result`, which is a flat list:
+`data.sample`, and one annotation per annotator. `annotations[].result` is a flat list with entries of these kinds
+(type; from_name; value):
 
-| what | type | from_name | value | |---|---|---| | a span | labels | span_1 | start, end, text, labels: [like] or
-[dislike] | | its reasons | choices | like_1, dislike_1 | the same start and end, choices: ids; the span's id | | its
-note | textarea | note_1 | the same start and end, text: [note]; the span's id | | an answer | choices, textarea, rating
-| question_1_ID | choices, text or rating | | the preference | pairwise | preference | selected: left (the first
-response) or right | | a tie | choices | tie | choices: [tie], since Pairwise has no third choice | | the reason for it
-| textarea | preference_reason | text: [reason] | | the annotator | textarea | annotator | text: [name], since Label
-Studio accepts as `completed_by` only users that it knows |
+- a span: labels; span_1; start, end, text, labels: [like] or [dislike]
+- its reasons: choices; like_1, dislike_1; the same start and end, choices: ids; with the span's id
+- its note: textarea; note_1; the same start and end, text: [note]; with the span's id
+- an answer: choices, textarea or rating; question_1_ID; choices, text or rating
+- the preference: pairwise; preference; selected: left (the first response) or right
+- a tie: choices; tie; choices: [tie], since Pairwise has no third choice
+- the reason for the preference: textarea; preference_reason; text: [reason]
+- the annotator: textarea; annotator; text: [name], since Label Studio accepts as `completed_by` only users that it knows
 
-The numbers are places of responses, counted from 1; `start` and `end` are code points. Label Studio has no place for
-anything else that a sample holds about its annotations.
+The numbers in names are places of responses, counted from 1; `start` and `end` are code points. Label Studio has no
+field for other facts about a sample's annotations.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from fgrl.types import Annotation, PairVerdict, Response, Sample, Span
 jinja2 = lazy.load("jinja2")
 
 TEMPLATE = Path(__file__).with_name("label_studio.xml.j2")
-"""The labeling configuration of a project."""
+"""Template of the labeling configuration of a project."""
 ADDED_ID = re.compile(r"fgrl-\d+-\d+")
 """Ids of regions of spans that have no separate id."""
 LABELS = {"like": 1.0, "dislike": -1.0}
@@ -61,10 +63,11 @@ _WHITE = re.compile(r"\s+|\\n")
 def to_tasks(
     samples: Iterable[Sample], *, document: str = "document", query: str = "question"
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return one task per sample, and how many spans, answers, critiques and verdicts have no form in Label Studio.
+    """Return one task per sample, and the number of spans, answers, critiques and verdicts that Label Studio cannot
+    represent.
 
-    document: entry of a sample's `meta` that holds the knowledge source. query: entry that holds the query, where the
-    prompt holds more than that. Raises `DataError` for an annotator who annotated a response twice.
+    document: entry of a sample's `meta` with the knowledge source. query: entry with the query, if the prompt has more
+    than the query. Raises `DataError` for an annotator who annotated a response twice.
     """
     tasks, skipped = [], 0
     for sample in samples:
@@ -123,7 +126,7 @@ def _of_span(span: Span, text: str, place: int, number: int) -> Iterator[dict[st
 
 
 def _kind_of(answer: Any) -> str | None:
-    """Return Label Studio's type for an answer; None: it has none."""
+    """Return Label Studio's type for an answer, or None if it has no type for it."""
     if isinstance(answer, str):
         return "textarea"
     if isinstance(answer, list) and answer and all(isinstance(item, str) for item in answer):
@@ -149,7 +152,9 @@ def _of_verdict(verdict: PairVerdict | None) -> Iterator[dict[str, Any]]:
 
 
 def read_tasks(path: Path) -> list[Any]:
-    """Return the tasks of a JSON file as Label Studio exports it. Raises `DataError` when it is no list of them."""
+    """Return the tasks of a JSON file as Label Studio exports it. Raises `DataError` if the file is not a list of
+    tasks.
+    """
     try:
         tasks = json.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
@@ -160,10 +165,11 @@ def read_tasks(path: Path) -> list[Any]:
 
 
 def from_tasks(tasks: Sequence[Mapping[str, Any]]) -> tuple[list[Sample], int]:
-    """Return samples with their annotations, in the order of the tasks, and how many results, cancelled annotations and
-    predictions were skipped, which this page cannot hold.
+    """Return samples with their annotations, in the order of the tasks, and the number of skipped results, cancelled
+    annotations and predictions, which this page cannot represent.
 
-    Raises `DataError` for a task that is not as Label Studio writes it, and for a span whose text is at another place.
+    Raises `DataError` for a task that does not have Label Studio's format, and for a span whose text is at another
+    place.
     """
     samples, skipped = [], 0
     for number, task in enumerate(tasks):
@@ -196,7 +202,7 @@ def _sample(task: Mapping[str, Any], where: str) -> tuple[Sample, int]:
 
 
 def _foreign(data: Mapping[str, Any], task: Mapping[str, Any], where: str) -> Sample:
-    """Return the sample of a task that somebody else made."""
+    """Return the sample of a task that was not made by fgrl."""
     texts: list[str] = []
     while f"response_{len(texts) + 1}" in data:
         texts.append(data[f"response_{len(texts) + 1}"])
@@ -217,7 +223,7 @@ class _Work:
     by: str
     seconds: float | None
     annotations: dict[int, Annotation] = field(default_factory=dict)
-    """By the place of the response."""
+    """Annotations by the place of the response."""
     verdict: PairVerdict | None = None
     skipped: int = 0
 
@@ -226,7 +232,7 @@ def _work(sample: Sample, given: Mapping[str, Any], where: str) -> _Work:
     """Sort the flat list of results into spans, answers and a preference."""
     work = _Work(_person(given.get("completed_by")), given.get("lead_time"))
     spans: dict[tuple[int, str], Span] = {}
-    """By the place of the response, and the region."""
+    """Spans by the place of the response, and the region."""
     said: dict[tuple[int, str], dict[str, Any]] = {}
     """Reasons and note of a region."""
     answers: dict[int, dict[str, Any]] = {}
@@ -266,7 +272,7 @@ def _work(sample: Sample, given: Mapping[str, Any], where: str) -> _Work:
 
 
 def _label(value: Mapping[str, Any]) -> float | None:
-    """Return the label of a region; None where it is not one of ours, or there are several."""
+    """Return the label of a region, or None if it is not a like or a dislike, or if there are several."""
     labels = [str(label).lower() for label in value.get("labels") or []]
     return LABELS.get(labels[0]) if len(labels) == 1 else None
 
@@ -283,14 +289,14 @@ def _span(text: str, value: Mapping[str, Any], label: float, identity: str, wher
 
 
 def _without_space(text: str) -> str:
-    """Return the text without white space: Label Studio writes what the browser selected, and line ends as a backslash
-    and an n.
+    """Return the text without white space. Label Studio writes the text as the browser selected it, and line ends as a
+    backslash and an n.
     """
     return _WHITE.sub("", text)
 
 
 def _person(completed_by: Any) -> str:
-    """Return the e-mail address of a user, else the name or the number; empty: unknown."""
+    """Return the e-mail address of a user, else the name or the number, or an empty text if all are unknown."""
     if isinstance(completed_by, Mapping):
         return str(completed_by.get("email") or completed_by.get("username") or completed_by.get("id") or "")
     return "" if completed_by is None else str(completed_by)
@@ -307,8 +313,8 @@ def _text(value: Mapping[str, Any]) -> str:
 
 def labeling_config(samples: Sequence[Sample], settings: PageSettings | None = None) -> str:
     """Return the labeling configuration (XML) of a project for these samples: two texts side by side with likes and
-    dislikes, reasons, notes, questions and the preference. What the settings do not have (all of it, without settings)
-    is taken from the annotations.
+    dislikes, reasons, notes, questions and the preference. Elements that the settings do not define (all of them,
+    without settings) are taken from the annotations.
     """
     settings = settings or PageSettings(modes=PageModes(reasons="none"))
     annotations = [one for sample in samples for response in sample.responses for one in response.annotations]

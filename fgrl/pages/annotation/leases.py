@@ -1,10 +1,9 @@
-"""Who works on which item: leases that expire, so that an item is offered to as many annotators as it wants and no
-more.
+"""Assignment of items to annotators: leases that expire, so that an item is offered to the required number of
+annotators and no more.
 
-An item wants a number of annotators, or all of them. It is available to an annotator who has not finished it, as long
-as fewer others than it wants have finished it or hold a lease that has not expired. Leases change nothing that was
-annotated: who was given an item may save to it for ever, and the work of an annotator whose connection was lost is
-never refused.
+An item needs a number of annotators, or all of them. It is available to an annotator who has not finished it, as long
+as fewer others than it needs have finished it or hold a lease that has not expired. Leases do not affect annotations:
+an annotator who was given an item may save to it at any later time, so work after a lost connection is never refused.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing import Literal
 from fgrl.pages.annotation.revisions import CONTENT
 
 LEASE_SECONDS = 1800.0
-"""How long an item stays with its annotator after the last sign of work on it."""
+"""Seconds that an item stays with its annotator after the last sign of work on it."""
 
 LEASES_EACH = 3
-"""Items that one annotator holds at a time: windows that are open beside each other."""
+"""Maximum number of items that one annotator holds at a time, in windows that are open side by side."""
 
 _CONTENT = ", ".join(f"'{kind}'" for kind in CONTENT)
 _AVAILABLE = """
@@ -47,31 +46,31 @@ class Listed:
     state: Literal["new", "started", "done"]
     leased: bool
     cannot_judge: bool = False
-    """The annotator has said that the item cannot be judged."""
+    """True if the annotator has said that the item cannot be judged."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an annotator is."""
+    """Progress of an annotator, as numbers of items."""
 
     done: int
     started: int
-    """Begun and not finished; they count among the remaining ones while they are available."""
+    """Items that are started and not finished. They count as remaining while they are available."""
     remaining: int
-    """Available and not finished."""
+    """Items that are available and not finished."""
     total: int
-    """Done and remaining."""
+    """Finished and remaining items."""
 
 
 def is_available(database: sqlite3.Connection, item: int, annotator: int, now: float) -> bool:
-    """May this annotator be given the item now?"""
+    """Return True if this annotator may be given the item now."""
     query = f"SELECT 1 FROM items WHERE number = :item AND {_AVAILABLE}"
     return database.execute(query, {"item": item, "annotator": annotator, "now": now}).fetchone() is not None
 
 
 def next_available(database: sqlite3.Connection, annotator: int, after: int | None, now: float) -> int | None:
-    """Return the item to offer. Without `after` those that the annotator has begun come first; else the items behind
-    it, and then those before it. None: nothing else is left.
+    """Return the item to offer, or None if no other item is left. Without `after` the items that the annotator has
+    started come first; otherwise the items after it, and then the items before it.
     """
     first = f"NOT {_BEGUN}" if after is None else "number < :after"
     query = f"SELECT number FROM items WHERE number IS NOT :after AND {_AVAILABLE} ORDER BY {first}, number LIMIT 1"
@@ -80,9 +79,7 @@ def next_available(database: sqlite3.Connection, annotator: int, after: int | No
 
 
 def take(database: sqlite3.Connection, item: int, annotator: int, now: float, seconds: float, most: int) -> None:
-    """Give the annotator a lease, or a longer one, and end all but the `most` leases that were taken or made longer
-    last.
-    """
+    """Give the annotator a lease or extend it, and end all leases but the `most` that were taken or extended last."""
     database.execute(
         "INSERT INTO leases (item, annotator, expires) VALUES (?, ?, ?) "
         "ON CONFLICT (item, annotator) DO UPDATE SET expires = excluded.expires",
@@ -96,18 +93,18 @@ def take(database: sqlite3.Connection, item: int, annotator: int, now: float, se
 
 
 def end(database: sqlite3.Connection, item: int, annotator: int) -> None:
-    """Take the lease back, if there is one."""
+    """End the lease, if there is one."""
     database.execute("DELETE FROM leases WHERE item = ? AND annotator = ?", (item, annotator))
 
 
 def is_given(database: sqlite3.Connection, item: int, annotator: int) -> bool:
-    """Was the item ever given to the annotator?"""
+    """Return True if the item was ever given to the annotator."""
     query = "SELECT 1 FROM revisions WHERE annotator = ? AND item = ? LIMIT 1"
     return database.execute(query, (annotator, item)).fetchone() is not None
 
 
 def listing(database: sqlite3.Connection, annotator: int, now: float) -> list[Listed]:
-    """Return the items that an annotator has begun, finished, or holds a lease of, in the order of the samples."""
+    """Return the items that an annotator has started, finished, or holds a lease of, in the order of the samples."""
     query = f"""
         SELECT number, {_BEGUN},
             EXISTS (SELECT 1 FROM finished WHERE finished.item = number AND finished.annotator = :annotator),

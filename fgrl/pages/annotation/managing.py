@@ -1,4 +1,4 @@
-"""The manager's page: how far everybody is, how far annotators agree, and the work of all of them on one item."""
+"""The manager's page: progress of all annotators, their agreement, and the work of all of them on one item."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RESAMPLES = 500
 
 
 def overview(store: Store) -> dict[str, Any]:
-    """Return the annotators with their progress, all items with who has done them, and the tables of `fgrl annotate
-    stats`.
+    """Return the annotators with their progress, all items with the annotators who have finished them, and the tables
+    of `fgrl annotate stats`.
     """
     settings = store.settings
     samples = list(exported(store))
@@ -43,7 +43,7 @@ def overview(store: Store) -> dict[str, Any]:
 
 
 def _by(some: list[Work]) -> dict[str, Any]:
-    """Return the state of an item by annotator, and whether the preferences for a response differ."""
+    """Return the state of an item by annotator, and whether the annotators' preferences differ."""
     verdicts = {work.verdict.verdict for work in some if work.verdict is not None}
     states = {
         work.by: "cannot_judge" if work.unjudged is not None else "done" if work.done else "started" for work in some
@@ -52,7 +52,7 @@ def _by(some: list[Work]) -> dict[str, Any]:
 
 
 def reviewed(store: Store, item: str) -> dict[str, Any]:
-    """Return an item with the work of everybody who has begun it."""
+    """Return an item with the work of all annotators who have started it."""
     sample = store.sample(item)
     states = {name: store.state(item, name) for name in store.annotators}
     return {

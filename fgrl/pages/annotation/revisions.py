@@ -1,15 +1,18 @@
-"""What annotators store: one revision for each time that a span, an answer, a preference or a time is saved.
+"""Stored work of annotators: one revision for each time that a span, an answer, a preference or a time is saved.
 
-| kind | key | body | |---|---|---| | `order` | empty | `{"order": [1, 0]}`: places of the responses as they were shown,
-from left to right | | `span` | the span's id | place, start, end, quote, label, reasons, note, deleted (`SpanBody`) | |
-`answers` | place of the response | answers to questions about the whole response, by the question's id | | `verdict` |
-empty | `{"better": place or null for a tie, "reason": text}`, and `"deleted": true` when it was withdrawn | | `time` |
-an id | `{"seconds": active time}`; those of an item add up | | `done` | empty | `{"done": true}` when the annotator
-finished the item, false when it was opened again | | `suggestion` | place of the suggested span (`fgrl.feedback.suggestions`) |
-`{"accepted": true, false or null for undecided, "span": id of the own span that came of it}` | | `cannot_judge` | empty |
-`{"cannot": true or false, "comment": why}` |
+Kinds of revisions, with their key and body:
 
-Offsets are code points of the response's text. What an annotator's record is now are the newest revisions
+- `order`; empty key; `{"order": [1, 0]}`: places of the responses as they were shown, from left to right
+- `span`; the span's id; place, start, end, quote, label, reasons, note, deleted (`SpanBody`)
+- `answers`; place of the response; answers to questions about the whole response, by the question's id
+- `verdict`; empty key; `{"better": place or null for a tie, "reason": text}`, and `"deleted": true` if withdrawn
+- `time`; an id; `{"seconds": active time}`; the times of an item are added up
+- `done`; empty key; `{"done": true}` when the annotator finished the item, false when it was opened again
+- `suggestion`; place of the suggested span (`fgrl.feedback.suggestions`);
+  `{"accepted": true, false or null for undecided, "span": id of the annotator's own span created from it}`
+- `cannot_judge`; empty key; `{"cannot": true or false, "comment": reason}`
+
+Offsets are code points of the response's text. The newest revisions form the current record of an annotator
 (`ItemState`).
 """
 
@@ -31,13 +34,13 @@ from fgrl.types import Record, Sample
 
 Kind = Literal["order", "span", "answers", "verdict", "time", "done", "suggestion", "cannot_judge"]
 CONTENT = ("span", "answers", "verdict", "suggestion", "cannot_judge")
-"""Kinds that hold what an annotator thinks of an item."""
+"""Kinds with an annotator's opinion on an item."""
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")
 """Ids of spans and times: they are parts of addresses."""
 
 
 class Refused(DataError):
-    """What an annotator or a file wants to store does not fit the item. The message names the field."""
+    """Work of an annotator or a file that does not fit the item. The message names the field."""
 
 
 class _Body(Record):
@@ -45,7 +48,7 @@ class _Body(Record):
 
 
 class OrderBody(_Body):
-    """How the responses were shown."""
+    """Order in which the responses were shown."""
 
     order: list[int] = Field(min_length=1)
     """Places of the responses, from left to right."""
@@ -63,13 +66,13 @@ class SpanBody(_Body):
     quote: str
     """The marked characters: the store refuses a quote that is not the text from start to end."""
     label: Literal[1, -1]
-    """1 liked, -1 disliked."""
+    """1 if liked, -1 if disliked."""
     reasons: list[str] = Field([], max_length=200)
     """Ids of the attributes that are ticked."""
     note: str = Field("", max_length=LONGEST_NOTE)
     """Free text."""
     deleted: bool = False
-    """The annotator removed it. A later revision can bring it back."""
+    """True if the annotator removed the span. A later revision can restore it."""
 
     @field_validator("note", mode="before")
     @classmethod
@@ -84,55 +87,55 @@ class SpanBody(_Body):
 
 
 class VerdictBody(_Body):
-    """Which response is better."""
+    """Preference between the responses."""
 
     better: int | None = Field(ge=0)
-    """Its place among the sample's responses; None: a tie."""
+    """Place of the better response among the sample's responses; None: a tie."""
     reason: str = Field("", max_length=LONGEST_NOTE)
-    """Why, in free text."""
+    """Reason for the preference, in free text."""
     deleted: bool = False
-    """The annotator withdrew it; stored only where it is true."""
+    """True if the annotator withdrew the preference; stored only if true."""
 
 
 class TimeBody(_Body):
     """Time that the annotator was active on an item."""
 
     seconds: float = Field(ge=0, le=86_400)
-    """At most a day."""
+    """Active time in seconds, at most a day."""
 
 
 class DoneBody(_Body):
-    """Whether the item is finished."""
+    """Mark of an item as finished or open."""
 
     done: bool
 
 
 class SuggestionBody(_Body):
-    """What an annotator decided about a suggested span."""
+    """An annotator's decision on a suggested span."""
 
     accepted: bool | None
-    """None: undecided again."""
+    """True if accepted, False if rejected; None: undecided again."""
     span: str | None = None
-    """Id of the annotator's own span that came of accepting it."""
+    """Id of the annotator's own span that was created by accepting the suggestion."""
 
 
 class CannotJudgeBody(_Body):
-    """Whether the annotator cannot judge the item."""
+    """Statement that the annotator can or cannot judge the item."""
 
     cannot: bool
     comment: str = Field("", max_length=LONGEST_NOTE)
-    """Why, in free text."""
+    """Reason, in free text."""
 
 
 BODIES: dict[str, type[_Body]] = {
     "order": OrderBody, "span": SpanBody, "verdict": VerdictBody, "time": TimeBody, "done": DoneBody,
     "suggestion": SuggestionBody, "cannot_judge": CannotJudgeBody,
 }  # fmt: skip
-"""Of every kind but the answers, whose fields are the questions of the page."""
+"""Classes of the bodies of every kind except the answers, whose fields are the questions of the page."""
 
 
 class Revision(Record):
-    """One stored version of one thing."""
+    """One stored version of one span, answer, preference or other part of an annotator's work."""
 
     item: str
     """Id of the sample."""
@@ -140,9 +143,9 @@ class Revision(Record):
     kind: Kind
     key: str
     version: int = Field(ge=1)
-    """Counts the revisions of one thing from 1."""
+    """Number of the revision, counted from 1 for each key."""
     time: str
-    """When it was stored: ISO 8601 with an offset."""
+    """Time of storage: ISO 8601 with an offset."""
     body: dict[str, Any]
 
     @field_validator("time")
@@ -155,52 +158,52 @@ class Revision(Record):
 
 @dataclass
 class ItemState:
-    """What one annotator's record of one item is now."""
+    """Current record of one annotator for one item."""
 
     order: list[int] | None = None
-    """Places of the responses as they were shown; None: never shown."""
+    """Places of the responses as they were shown; None if they were never shown."""
     spans: dict[str, Revision] = field(default_factory=dict)
-    """The newest revision of each span by its id, deleted ones too, in the order in which they were first saved."""
+    """Newest revision of each span by its id, including deleted spans, in the order in which they were first saved."""
     answers: dict[int, Revision] = field(default_factory=dict)
-    """By place of the response."""
+    """Newest revisions of the answers, by place of the response."""
     last_verdict: Revision | None = None
-    """The newest revision, of a withdrawal too."""
+    """Newest revision of the preference, also if it is a withdrawal."""
     done: bool = False
     seconds: float | None = None
-    """Active time; None: not measured."""
+    """Active time in seconds; None if it was not measured."""
     suggestions: dict[str, Revision] = field(default_factory=dict)
-    """What was decided, by the suggestion's key."""
+    """Decisions, by the suggestion's key."""
     cannot_judge: Revision | None = None
-    """The newest revision, which may say that the item can be judged."""
+    """Newest revision, which may say that the item can be judged."""
     at: str = ""
     """Time of the last change."""
 
     @property
     def verdict(self) -> Revision | None:
-        """The newest one; None when there is none or it was withdrawn."""
+        """Return the newest preference, or None if there is none or it was withdrawn."""
         return None if self.last_verdict is None or self.last_verdict.body.get("deleted") else self.last_verdict
 
     @property
     def live_spans(self) -> dict[str, Revision]:
-        """Those that are not deleted."""
+        """Return the spans that are not deleted."""
         return {id: span for id, span in self.spans.items() if not span.body["deleted"]}
 
     @property
     def begun(self) -> bool:
-        """Is there anything but the order of the responses and the time?"""
+        """Return True if there is any work except the order of the responses and the time."""
         return bool(
             self.spans or self.answers or self.last_verdict or self.suggestions or self.cannot_judge or self.done
         )
 
     @property
     def unjudged(self) -> str | None:
-        """Why the annotator cannot judge the item; None: they can."""
+        """Return the reason why the annotator cannot judge the item, or None if they can."""
         own = self.cannot_judge
         return own.body["comment"] if own is not None and own.body["cannot"] else None
 
     def accepts(self, suggestion: str) -> bool | None:
-        """Return whether the annotator has accepted this suggestion and still has the span that came of it; None: it is
-        undecided.
+        """Return whether the annotator has accepted this suggestion and still has the span created from it, or None if
+        it is undecided.
         """
         own = self.suggestions.get(suggestion)
         if own is None or own.body["accepted"] is None:
@@ -230,8 +233,8 @@ def state_of(revisions: Iterable[Revision]) -> ItemState:
 
 
 def canonical(body: Mapping[str, Any]) -> str:
-    """JSON in ASCII with sorted keys: equal bodies have equal texts. Raises `Refused` for what JSON or UTF-8 cannot
-    hold.
+    """Return JSON in ASCII with sorted keys: equal bodies have equal texts. Raises `Refused` for values that JSON or
+    UTF-8 cannot represent.
     """
     try:
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
@@ -243,9 +246,7 @@ def canonical(body: Mapping[str, Any]) -> str:
 
 
 def checked(kind: Kind, key: str, body: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
-    """Return the body with every field, when it fits the kind and the sample's responses. Raises `Refused`
-    otherwise.
-    """
+    """Return the body with all fields, if it fits the kind and the sample's responses. Raises `Refused` otherwise."""
     if wrong := _wrong_key(kind, key, sample):
         raise Refused(wrong)
     if kind == "answers":
@@ -278,7 +279,9 @@ def checked(kind: Kind, key: str, body: Mapping[str, Any], sample: Sample) -> di
 
 
 def against(settings: PageSettings, kind: Kind, body: Mapping[str, Any], places: int) -> str | None:
-    """Return why the settings of the page do not allow a checked body. places: how many responses the page shows."""
+    """Return the reason why the settings of the page do not allow a checked body, or None if they do. places: number of
+    responses that the page shows.
+    """
     match kind:
         case "span":
             return None if body["deleted"] else settings.wrong_span(body["label"], body["reasons"], body["note"])
@@ -290,7 +293,7 @@ def against(settings: PageSettings, kind: Kind, body: Mapping[str, Any], places:
 
 
 def _wrong_key(kind: Kind, key: str, sample: Sample) -> str:
-    """Return why this is no key of a revision of this kind; empty: it is one."""
+    """Return the reason why this is not a key of a revision of this kind, or an empty text if it is."""
     short = repr(key[:40])
     match kind:
         case "span" | "time":
@@ -314,7 +317,7 @@ def _need_places(places: Sequence[int], sample: Sample) -> None:
 
 
 def in_words(error: ValidationError) -> str:
-    """Return the first mistake: its place and what is wrong."""
+    """Return the first mistake: its place and the error."""
     what = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(map(str, what["loc"]))
     return f"{place}{': ' * bool(place)}{what['msg'].removeprefix('Value error, ')}"

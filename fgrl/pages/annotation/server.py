@@ -1,34 +1,39 @@
 """The annotation page's server: JSON over HTTP, for annotators with a session. Needs Starlette (`pip install
 'fgrl[annotate]'`).
 
-| request | body | answer | |---|---|---| | `GET /enter/TOKEN` | | starts a session, and goes to `/#session=...`, which
-the page keeps and sends as `X-Session` | | `GET /`, `GET /static/FILE` | | the page's own files; they need no session
-and hold nothing of the store | | `GET /api/session` | | annotator, store, settings, progress `{done, started,
-remaining, total}` | | `GET /api/items` | | `[{id, state: new, started or done, leased, cannot_judge, query, domain}]` of what was
-begun, finished or leased | | `POST /api/items/next` | `{current: id or null}` | `{item}`, the whole item as below, now leased; null:
-nothing is left | | `GET /api/items/ID` | | the item; leases it when it is available | | `PUT /api/items/ID/spans/SPAN`
-| a span with `id` and `base` | `{version}` | | `PUT /api/items/ID/answers/PLACE` | `{base, body: {question: answer}}` |
-`{version}` | | `PUT /api/items/ID/verdict` | `{base, body: {better: place or null, reason, deleted?: true}}` |
-`{version}` | | `POST /api/items/ID/time` | `{id, seconds}` | `{seconds}`, the sum so far; the same id counts once | |
-`POST /api/items/ID/done` | `{done}` | `{done, progress}`; 422 with `missing`, a list, when something is missing | |
-`POST /api/items/ID/release` | | `{released: true}` |
+| request | body | answer |
+|---|---|---|
+| `GET /enter/TOKEN` | | starts a session and redirects to `/#session=...`; the page keeps it and sends it as `X-Session` |
+| `GET /`, `GET /static/FILE` | | the page's own files, which need no session and have no data of the store |
+| `GET /api/session` | | annotator, store, settings, progress `{done, started, remaining, total}` |
+| `GET /api/items` | | `[{id, state: new, started or done, leased, cannot_judge, query, domain}]` of started, finished or leased items |
+| `POST /api/items/next` | `{current: id or null}` | `{item}`, the whole item as below, now leased; null if nothing is left |
+| `GET /api/items/ID` | | the item, which is leased if it is available |
+| `PUT /api/items/ID/spans/SPAN` | a span with `id` and `base` | `{version}` |
+| `PUT /api/items/ID/answers/PLACE` | `{base, body: {question: answer}}` | `{version}` |
+| `PUT /api/items/ID/verdict` | `{base, body: {better: place or null, reason, deleted?: true}}` | `{version}` |
+| `POST /api/items/ID/time` | `{id, seconds}` | `{seconds}`, the sum so far; the same id counts once |
+| `POST /api/items/ID/done` | `{done}` | `{done, progress}`; 422 with `missing`, a list, if something is missing |
+| `POST /api/items/ID/release` | | `{released: true}` |
 
 An item: id, prompt (a text, or turns `{role, content}`), document, domain, order (places as shown), responses `[{place,
-text}]` in that order, spans by id (`SpanBody` with id and version, deleted ones too), answers by place and verdict as
-`{version, body}`, `suggested`, what the page suggests by its key, suggestions and cannot_judge as `{version, body}`, done,
-seconds. Names of models, scores and other annotators' work are never sent.
+text}]` in that order, spans by id (`SpanBody` with id and version, including deleted spans), answers by place and
+verdict as `{version, body}`, `suggested` (the page's suggestions by key), suggestions and cannot_judge as `{version,
+body}`, done, seconds. Names of models, scores and other annotators' work are never sent.
 
 `base` is the version that a write replaces, 0 for something new. 401: no session. 403: another origin or host, or an
-item of another annotator. 404. 408: the request arrived too slowly. 409: there is a newer version, `current`. 413: too
-large. 422: does not fit, with the reason in `error`. 503: another program writes to the store. 507: the disk is full.
-What is not answered with a version may be sent again.
+item of another annotator. 404: no such address or item. 408: the request arrived too slowly. 409: there is a newer
+version, `current`. 413: too large. 422: does not fit, with the reason in `error`. 503: another program writes to the
+store. 507: the disk is full. A write that was not answered with a version may be sent again.
 
-A manager has a session of another kind, which opens `/api/manage/` and nothing else (`fgrl.pages.annotation.managing`):
+A manager has a session of another kind, which gives access only to `/api/manage/` (`fgrl.pages.annotation.managing`):
 
-| request | body | answer | |---|---|---| | `GET /manage/TOKEN` | | starts a session, and goes to `/manage#session=...` |
-| `GET /api/manage/overview` | | annotators with their progress, items, tables of statistics | | `GET
-/api/manage/items/ID` | | an item with everybody's work | | `POST /api/manage/items/ID/reopen` | `{annotator}` |
-`{done: false}` |
+| request | body | answer |
+|---|---|---|
+| `GET /manage/TOKEN` | | starts a session, and redirects to `/manage#session=...` |
+| `GET /api/manage/overview` | | annotators with their progress, items, tables of statistics |
+| `GET /api/manage/items/ID` | | an item with the work of all annotators |
+| `POST /api/manage/items/ID/reopen` | `{annotator}` | `{done: false}` |
 """
 
 from __future__ import annotations
@@ -109,7 +114,7 @@ W = TypeVar("W", bound=BaseModel)
 
 
 class Incomplete(Refused):
-    """An item cannot be finished yet."""
+    """Refusal to finish an item that is not complete yet."""
 
     def __init__(self, missing: list[str]) -> None:
         super().__init__("; ".join(missing))
@@ -250,7 +255,7 @@ class Managed(Call):
         return reviewed(self.store, self.item)
 
     def reopen(self) -> dict[str, Any]:
-        """Give an item back to an annotator who has finished it."""
+        """Reopen an item for an annotator who has finished it."""
         name = self.read(_Reopen).annotator
         if name not in self.store.annotators or not self.store.state(self.item, name).done:
             raise Refused(f"annotator: {name[:40]!r} has not finished this item")
@@ -259,7 +264,7 @@ class Managed(Call):
 
 
 def problem(error: Exception) -> tuple[int, dict[str, Any]] | None:
-    """(status, answer) for an error that the client can act on; None for a bug."""
+    """Return (status, answer) for an error that the client can react to, or None for a bug."""
     match error:
         case Conflict(current=current):
             return 409, {"error": str(error), "current": current and in_answers(current)}

@@ -1,4 +1,4 @@
-"""From samples to a running annotation server: the store is created or resumed, links are issued, a port is bound."""
+"""Start of an annotation server from samples: the store is created or resumed, links are issued, a port is bound."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ server = lazy.load("fgrl.pages.annotation.server")
 uvicorn = lazy.load("uvicorn")
 
 MANAGER = "manager"
-"""Whose session the manager's page has."""
+"""Name of the owner of the manager page's session."""
 DEFAULT_SETTINGS = "retrieval"
-"""Settings of the page that come with fgrl and are used when a new store names none."""
+"""Settings of the page that come with fgrl, used when a new store names none."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Opened:
 
     store: Store
     notes: list[str] = field(default_factory=list)
-    """What the person at the terminal should know."""
+    """Notes for the user at the terminal."""
 
 
 def read_samples(source: Path) -> Iterable[Sample]:
@@ -64,11 +64,12 @@ def open_store(
     seed: int | None = None,
     leases: int = LEASES_EACH,
 ) -> Opened:
-    """Create the store, or resume the one that exists; what is None is kept as the store has it (new: 0, 1, 0).
+    """Create the store, or resume the one that exists. A setting that is None keeps the store's value (in a new store:
+    overlap 0, each 1, seed 0).
 
-    leases: items that one annotator holds at a time. Of an existing store the samples are compared with those given,
-    annotators are added, and other settings of the page take the place of the earlier ones. Raises `DataError` for
-    other samples, and `UsageError` for a change of what was fixed when the store was created.
+    leases: number of items that one annotator holds at a time. For an existing store, the given samples are compared
+    with its samples, new annotators are added, and given settings of the page replace the earlier ones. Raises
+    `DataError` for other samples, and `UsageError` for a change of a value that was fixed when the store was created.
     """
     names = [checked_name(name) for name in annotators]
     if is_absent(path):
@@ -107,8 +108,8 @@ def open_store(
 
 
 def issue_links(store: Store, address: Address, *, renew: Sequence[str] = ()) -> dict[str, str]:
-    """Links of the annotators who have none yet, by name, and new ones of those in `renew` ("all": everybody), whose
-    earlier links and sessions end.
+    """Return links of the annotators who have none yet, by name, and new links of the annotators in `renew` ("all":
+    everybody), whose earlier links and sessions end.
 
     Only hashes are stored: a link cannot be shown again. Raises `UsageError` for a name that the store does not have.
     """
@@ -138,8 +139,8 @@ def checked_public(url: str | None) -> str | None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a bound socket that queues connections until `run` answers them. Raises `UsageError` when the port is
-    taken or the host is not this machine's.
+    """Return a bound socket that queues connections until `run` answers them. Raises `UsageError` when the port is in
+    use or the host is not an address of this machine.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -157,7 +158,7 @@ def listen(host: str, port: int) -> socket.socket:
 def application(store: Store, address: Address, manager: str | None = None) -> Any:
     """Return the server of this store as an ASGI application. Raises `Unavailable` without the extra `annotate`.
 
-    manager: token of the link to the manager's page. It is stored nowhere, and its sessions end with the server.
+    manager: token of the link to the manager's page. It is not stored, and its sessions end with the server.
     """
     sessions = Sessions(store.token_hashes(), f"fgrl_annotate_{store.id}", store)
     need_packages()
@@ -172,7 +173,7 @@ def need_packages() -> None:
 
 
 def configuration(app: Any) -> Any:
-    """How uvicorn serves the application."""
+    """Return the configuration with which uvicorn serves the application."""
     return uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, lifespan="off", ws="none",
         http="h11", loop="asyncio", timeout_keep_alive=20, timeout_graceful_shutdown=10,

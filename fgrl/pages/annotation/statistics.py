@@ -1,9 +1,8 @@
-"""Numbers about annotations (CH-Wang et al., Table 1 and section 3): what was marked, how long it took, how far people
-agree.
+"""Statistics of annotations (CH-Wang et al., Table 1 and section 3): marks, times, and agreement between annotators.
 
-Everything is computed per *work*: one annotator on one item. Where a sample's `meta.annotation.by` names its
-annotators, only they count (a model's annotations of the same responses do not); otherwise everybody who annotated or
-compared does.
+Everything is computed per *work*: one annotator on one item. If a sample's `meta.annotation.by` names its annotators,
+only they count (a model's annotations of the same responses do not); otherwise everybody who annotated or compared
+counts.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ UNKNOWN_PAGE = "unknown page"
 PREFERENCE_ONLY = "A/B only"
 VERDICTS = ("first", "second", "tie")
 REACH = 1.5
-"""A time farther than this many interquartile ranges from the median is an outlier."""
+"""Number of interquartile ranges from the median beyond which a time is an outlier."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one annotator did on one item."""
+    """Work of one annotator on one item."""
 
     source: str
-    """The store or file that the sample comes from. The same id in two sources means two items, and the same name two
+    """Store or file that the sample comes from. The same id in two sources means two items, and the same name two
     people.
     """
     item: str
@@ -44,42 +43,42 @@ class Work:
     by: str
     domain: str
     page: str
-    """Which parts of the page were shown, in words."""
+    """Parts of the page that were shown, in words."""
     annotations: dict[int, Annotation]
-    """By place of the response."""
+    """Annotations by the place of the response."""
     texts: dict[int, str]
-    """Of the annotated responses, by place."""
+    """Texts of the annotated responses, by place."""
     verdict: PairVerdict | None
-    """On the first two responses, or the first comparison of others."""
+    """Verdict on the first two responses, or the first comparison of others."""
     order: list[int] | None
     """Places of the responses as they were shown."""
     seconds: float | None
-    """Active time; None: not measured."""
+    """Active time in seconds; None if it was not measured."""
     done: bool | None
-    """None: not known."""
+    """True if the annotator has finished the item; None if it is unknown."""
     unjudged: str | None = None
-    """Why the annotator cannot judge the item; None: they can."""
+    """Reason why the annotator cannot judge the item; None if they can."""
     suggestions: tuple[tuple[str, bool], ...] = ()
-    """Who suggested, and whether the annotator accepted it; of the suggestions that were decided."""
+    """Source of each decided suggestion, and whether the annotator accepted it."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Source and item: what tells items apart."""
+        """Return source and item, which together identify the item."""
         return self.source, self.item
 
     @property
     def spans(self) -> list[Span]:
-        """Those of all responses."""
+        """Return the spans of all responses."""
         return [span for annotation in self.annotations.values() for span in annotation.spans]
 
 
 class DomainCounts(Record):
-    """A row of Table 1."""
+    """Row of Table 1."""
 
     responses: int = 0
     """Different responses that were annotated."""
     annotations: int = 0
-    """Annotated responses, one for each annotator (N): it is what the averages divide by."""
+    """Annotated responses, one for each annotator (N): the denominator of the averages."""
     likes: int = 0
     """Spans with a label above 0 (H+)."""
     dislikes: int = 0
@@ -87,21 +86,21 @@ class DomainCounts(Record):
     attributes: int = 0
     """Ticked check boxes, Other included (sum of A)."""
     other: int = 0
-    """Of these, how often Other was ticked."""
+    """Number of times that Other was ticked."""
     words: int = 0
     """Highlighted words, separated by white space (#w); a word in two spans counts twice."""
     likes_per_response: float | None = None
     dislikes_per_response: float | None = None
     attributes_per_span: float | None = None
     pairs_per_item: float | None = None
-    """Preference pairs from one annotator's work on an item: one for a preference that is no tie, one for each disliked
-    span. Over works with at least one annotated response that are not known to be unfinished (the paper: 1 + 4.7 +
-    4.7).
+    """Preference pairs from one annotator's work on an item: one for a preference that is not a tie, one for each
+    disliked span. Averaged over works with at least one annotated response that are not known to be unfinished (the
+    paper: 1 + 4.7 + 4.7).
     """
 
 
 class Times(Record):
-    """Active seconds per item under one setting of the page. Works that are not finished are left out of all but their
+    """Active seconds per item under one setting of the page. Unfinished works are left out of all numbers except their
     count.
     """
 
@@ -110,16 +109,16 @@ class Times(Record):
     omitted: int
     """Outliers: farther from the median than 1.5 interquartile ranges."""
     mean: float | None
-    """Over the others."""
+    """Mean over the works that are not outliers."""
     median: float | None
-    """Of all."""
+    """Median over all works."""
     not_measured: int = 0
     """Works without a time."""
     unfinished: int = 0
     """Works that were left out because the annotator has not finished them."""
     pairs_per_item: float | None = None
-    """As in `DomainCounts`, over works with an annotation or a preference; 1 less the share of ties where only the
-    preference was asked for.
+    """As in `DomainCounts`, over works with an annotation or a preference. If only the preference was asked for, it is
+    1 minus the share of ties.
     """
     seconds_per_pair: float | None = None
 
@@ -128,25 +127,25 @@ class Kappa(Record):
     """Fleiss' kappa of preferences."""
 
     kappa: Estimate
-    """With a bootstrap interval over items; missing with a note where it is undefined."""
+    """Kappa with a bootstrap interval over items; missing with a note if it is undefined."""
     observed: float | None
-    """Share of pairs of annotators who agree, averaged over items."""
+    """Observed agreement: share of pairs of annotators who agree, averaged over items."""
     expected: float | None
-    """The same by chance, from how often each verdict was given."""
+    """Agreement expected by chance, from the frequency of each verdict."""
     items: int
     """Items with the verdicts of at least two annotators."""
     single: int
     """Items with only one verdict, which say nothing about agreement."""
     ratings: dict[str, int]
-    """How often each verdict was given on `items`."""
+    """Number of times that each verdict was given on `items`."""
     raters: dict[int, int]
-    """How many of `items` have this many verdicts."""
+    """Number of `items` by their number of verdicts."""
 
 
 class Agreement(Record):
-    """How far annotators of the same response mark the same. Each number is a Dice coefficient over all pairs of
-    annotators of a response: twice what both have, divided by what one has plus what the other has, all pairs summed
-    up. Not corrected for chance; None without pairs, or where nobody marked anything.
+    """Agreement of annotators' marks on the same response. Each number is a Dice coefficient over all pairs of
+    annotators of a response: twice the number of common marks, divided by the sum of both numbers of marks, summed over
+    all pairs. Not corrected for chance; None without pairs, or if nobody marked anything.
     """
 
     pairs: int
@@ -162,7 +161,7 @@ class Agreement(Record):
 
 
 class Statistics(Record):
-    """All numbers about a set of annotations."""
+    """All statistics of a set of annotations."""
 
     items: int
     """Samples with at least one work."""
@@ -173,20 +172,20 @@ class Statistics(Record):
     annotators: dict[str, int]
     """Works by annotator."""
     domains: dict[str, DomainCounts]
-    """In order of first appearance."""
+    """Counts by domain, in order of first appearance."""
     total: DomainCounts
     times: dict[str, Times]
-    """By setting of the page."""
+    """Times by setting of the page."""
     preference: Kappa
     agreement: Agreement
     verdicts: dict[str, int]
-    """How often each verdict was given, over all works."""
+    """Number of times that each verdict was given, over all works."""
     unjudged: int = 0
     """Works in which the annotator cannot judge the item. They count, except in times."""
     suggestions: dict[str, dict[str, int]] = {}
-    """How many suggestions were `accepted` and `rejected`, by who made them."""
+    """Numbers of `accepted` and `rejected` suggestions, by their source."""
     left: Estimate
-    """Share of preferences (no ties) for the response that was shown on the left, where the order is known."""
+    """Share of preferences (no ties) for the response that was shown on the left, if the order is known."""
 
 
 # ----- works ----------------------------------------------------------------------------------------------------------
@@ -195,8 +194,8 @@ class Statistics(Record):
 def works(
     samples: Iterable[Sample], domain: str = "domain", *, source: str = "", of: Collection[str] | None = None
 ) -> list[Work]:
-    """Every annotator's work on every item. domain: entry of a sample's `meta`; source: name of the store or file; of:
-    names of the annotators, where they are known: a model that has marked the samples before is none.
+    """Return every annotator's work on every item. domain: entry of a sample's `meta`; source: name of the store or
+    file; of: names of the annotators, if they are known, which excludes a model that has marked the samples before.
 
     Raises `DataError` for an annotator who annotated a response twice.
     """
@@ -233,7 +232,7 @@ def _works(sample: Sample, domain: str, source: str) -> Iterator[Work]:
 
 
 def page_name(modes: Any) -> str:
-    """Return the modes of a page in words: `A/B only`, `full`, or what is different from the full page."""
+    """Return the modes of a page in words: `A/B only`, `full`, or the differences from the full page."""
     if not isinstance(modes, Mapping):
         return UNKNOWN_PAGE
     preference = modes.get("preference", True)
@@ -254,14 +253,14 @@ def page_name(modes: Any) -> str:
 
 
 def statistics(samples: Iterable[Sample], *, domain: str = "domain", resamples: int = 2000) -> Statistics:
-    """All numbers about the annotations of samples from one source. domain: entry of a sample's `meta`; resamples:
-    bootstrap draws of items for the intervals.
+    """Return all statistics of the annotations of samples from one source. domain: entry of a sample's `meta`;
+    resamples: bootstrap draws of items for the intervals.
     """
     return statistics_of(works(samples, domain), resamples=resamples)
 
 
 def statistics_of(all_works: Sequence[Work], *, resamples: int = 2000) -> Statistics:
-    """All numbers about these works, which may come from several sources."""
+    """Return all statistics of these works, which may come from several sources."""
     by_domain = _grouped(all_works, lambda work: work.domain)
     return Statistics(
         items=len({work.key for work in all_works}),
@@ -281,7 +280,7 @@ def statistics_of(all_works: Sequence[Work], *, resamples: int = 2000) -> Statis
 
 
 def counts(some: Sequence[Work]) -> DomainCounts:
-    """Table 1 of these works."""
+    """Return the numbers of Table 1 for these works."""
     spans = [span for work in some for span in work.spans]
     likes, dislikes = sum(span.label > 0 for span in spans), sum(span.label < 0 for span in spans)
     annotations = sum(len(work.annotations) for work in some)
@@ -307,7 +306,7 @@ def counts(some: Sequence[Work]) -> DomainCounts:
 
 
 def times(some: Sequence[Work]) -> Times:
-    """Seconds per item without outliers, and per preference pair that comes of it."""
+    """Return seconds per item without outliers, and per preference pair that results from it."""
     finished = [work for work in some if work.done is not False and work.unjudged is None]
     known = [work.seconds for work in finished if work.seconds is not None]
     kept = without_outliers(known)
@@ -326,11 +325,11 @@ def times(some: Sequence[Work]) -> Times:
 
 
 def without_outliers(values: Sequence[float], reach: float = REACH) -> list[float]:
-    """Return the values that are not farther from the median than `reach` interquartile ranges, in their order (the
-    paper's section 3).
+    """Return the values that are at most `reach` interquartile ranges from the median, in their order (the paper's
+    section 3).
 
-    Quartiles are interpolated linearly between the ordered values. Where the interquartile range is 0, only values that
-    equal the median stay.
+    Quartiles are interpolated linearly between the ordered values. If the interquartile range is 0, only values equal
+    to the median stay.
     """
     if len(values) < 2:
         return list(values)
@@ -344,7 +343,7 @@ def _pairs_per_item(some: Sequence[Work]) -> float | None:
 
 
 def preference_agreement(some: Sequence[Work], *, resamples: int = 2000) -> Kappa:
-    """Fleiss' kappa of first, second and tie, over items that at least two annotators compared."""
+    """Return Fleiss' kappa of first, second and tie, over items that at least two annotators compared."""
     votes = _votes(some)
     several = {item: own for item, own in votes.items() if sum(own) > 1}
     observed, expected, _kappa = fleiss_kappa(list(several.values()))
@@ -371,13 +370,13 @@ def _totals(votes: Mapping[Hashable, Sequence[int]]) -> dict[str, int]:
 
 
 def fleiss_kappa(table: Sequence[Sequence[int]]) -> tuple[float | None, float | None, float | None]:
-    """(observed agreement, agreement by chance, kappa) of counts [items, categories] (Fleiss 1971).
+    """Return (observed agreement, agreement by chance, kappa) of counts [items, categories] (Fleiss 1971).
 
-    Row i says how many of its n_i raters chose each category. Items may have different numbers of raters: an item's
-    agreement is the share of its n_i(n_i - 1)/2 pairs of raters who agree, every item weighs the same, and chance
-    agreement is that of all ratings together. With the same n_i everywhere this is Fleiss' formula. Rows with fewer
-    than two raters are left out. All None without a row; kappa alone is None when every rating is the same, where it
-    would be 0/0.
+    Row i has the number of its n_i raters who chose each category. Items may have different numbers of raters: an
+    item's agreement is the share of its n_i(n_i - 1)/2 pairs of raters who agree, every item has the same weight, and
+    chance agreement is computed from all ratings together. With the same n_i everywhere this is Fleiss' formula. Rows
+    with fewer than two raters are left out. All three are None without a row; only kappa is None when all ratings are
+    the same, because it would be 0/0.
     """
     rows = [row for row in (_row(own) for own in table) if row is not None]
     if not rows:
@@ -388,7 +387,7 @@ def fleiss_kappa(table: Sequence[Sequence[int]]) -> tuple[float | None, float | 
 
 
 def _row(votes: Sequence[int]) -> tuple[float, ...] | None:
-    """(agreement, 1, votes...) of one item; None with fewer than two raters."""
+    """Return (agreement, 1, votes...) of one item, or None with fewer than two raters."""
     raters = sum(votes)
     if raters < 2:
         return None
@@ -396,7 +395,7 @@ def _row(votes: Sequence[int]) -> tuple[float, ...] | None:
 
 
 def _votes(some: Sequence[Work]) -> dict[Hashable, list[int]]:
-    """How often each verdict was given, by item and pair of responses."""
+    """Return the number of times that each verdict was given, by item and pair of responses."""
     votes: dict[Hashable, list[int]] = {}
     for work in some:
         if work.verdict is not None:
@@ -407,7 +406,7 @@ def _votes(some: Sequence[Work]) -> dict[Hashable, list[int]]:
 
 
 def _ordered_verdict(verdict: PairVerdict) -> str:
-    """First or second by place, whichever of the two the record names first."""
+    """Return first or second by the place of the responses, independent of their order in the record."""
     if verdict.verdict == "tie" or verdict.first < verdict.second:
         return str(verdict.verdict)
     return "second" if verdict.verdict == "first" else "first"
@@ -431,7 +430,7 @@ def _left(some: Sequence[Work], resamples: int) -> Estimate:
 
 
 def agreement(some: Sequence[Work], *, resamples: int = 2000) -> Agreement:
-    """How far annotators of the same response mark the same."""
+    """Return the agreement of annotators' marks on the same response."""
     by_response: dict[tuple[tuple[str, str], int], list[Annotation]] = {}
     for work in some:
         for place, annotation in work.annotations.items():
@@ -457,7 +456,7 @@ def agreement(some: Sequence[Work], *, resamples: int = 2000) -> Agreement:
 
 
 def _dice(marks: Callable[[Annotation], Iterable[Any]]) -> Callable[[Annotation, Annotation], tuple[float, float]]:
-    """Twice what both have of the marks, and what one has plus what the other has."""
+    """Return a function that computes twice the number of common marks, and the sum of both numbers of marks."""
 
     def shared(one: Annotation, other: Annotation) -> tuple[float, float]:
         first, second = Counter(marks(one)), Counter(marks(other))
@@ -485,7 +484,7 @@ def _sign(span: Span) -> int:
 
 
 def _share(rows: Sequence[tuple[float, float]], items: Sequence[Hashable], resamples: int, missing: str) -> Estimate:
-    """Return the sum of the first numbers over the sum of the second ones, with an interval over items."""
+    """Return the sum of the first numbers divided by the sum of the second numbers, with an interval over items."""
     if not math.fsum(below for _above, below in rows):
         return Estimate(mean=None, n=len(rows), note=missing)
     measured = of_sums(rows, items)
@@ -506,7 +505,7 @@ def _grouped(some: Sequence[Work], key: Callable[[Work], str]) -> dict[str, list
 # ----- tables ---------------------------------------------------------------------------------------------------------
 
 Table = tuple[str, list[list[str]]]
-"""Title, and rows of which the first is the head."""
+"""Title, and rows, the first of which is the head."""
 
 
 COUNTED = {
@@ -514,16 +513,16 @@ COUNTED = {
     "H+/response": "likes_per_response", "H-/response": "dislikes_per_response",
     "attributes/span": "attributes_per_span", "pairs/item": "pairs_per_item",
 }  # fmt: skip
-"""Columns of `DomainCounts`."""
+"""Fields of `DomainCounts`, by column."""
 TIMED = {
     "items": "items", "outliers": "omitted", "seconds/item": "mean", "median": "median", "pairs/item": "pairs_per_item",
     "seconds/pair": "seconds_per_pair", "without a time": "not_measured", "not finished": "unfinished",
 }  # fmt: skip
-"""Columns of `Times`."""
+"""Fields of `Times`, by column."""
 
 
 def tables(own: Statistics) -> list[Table]:
-    """Return the numbers as tables for people."""
+    """Return the numbers as tables to print."""
     people = quantity(len(own.annotators), "annotator")
     title = f"{quantity(own.items, 'item')}, {quantity(own.works, 'annotation')} by {people}"
     title += f"; {own.unfinished:,} not finished" + f", {own.unjudged:,} cannot be judged" * bool(own.unjudged)
@@ -561,7 +560,7 @@ def tables(own: Statistics) -> list[Table]:
 
 
 def _table(first: str, columns: Mapping[str, str], rows: Mapping[str, Record]) -> list[list[str]]:
-    """columns: the field of each. Seconds have one decimal, other averages two."""
+    """Return a table. columns: field of each column. Seconds have one decimal, other averages two."""
     digits = {"mean": 1, "median": 1, "seconds_per_pair": 1}
     cells = (
         [name, *(_number(getattr(row, own), digits.get(own, 2)) for own in columns.values())]

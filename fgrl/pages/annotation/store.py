@@ -1,10 +1,10 @@
-"""The annotations of one set of samples, in one SQLite file to which revisions are only ever added.
+"""Annotations of one set of samples, in one SQLite file in which revisions are only added.
 
 A write is one transaction: when the call returns, it is on the disk (write-ahead log, `synchronous=FULL`) and survives
-a kill of the process and of the machine. Saving the same thing twice stores it once, so a client may repeat what was
-not answered. Saving on top of a version that is not the newest is a `Conflict` and changes nothing. The table
-`revisions` refuses changes and deletions; what was once stored can always be read again. The file belongs on a local
-disk: SQLite's log does not work over a network file system.
+a kill of the process and a crash of the machine. Saving the same thing twice stores it once, so a client may repeat a
+request that was not answered. Saving on top of a version that is not the newest is a `Conflict` and changes nothing.
+The table `revisions` refuses changes and deletions, so all earlier versions stay readable. The file must be on a local
+disk: SQLite's log does not work on a network file system.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from fgrl.pages.annotation.revisions import ItemState, Kind, Refused, Revision, 
 from fgrl.types import Sample
 
 APPLICATION = 0x6667616E
-"""Marks an SQLite file as a store of annotations ("fgan")."""
+"""SQLite application id that marks a file as a store of annotations ("fgan")."""
 FORMAT = 1
 """Version of the tables."""
 WAIT = 5.0
 """Seconds to wait for another process that is writing."""
 LONGEST_NAME = 100
-"""Characters of an annotator's name."""
+"""Maximum number of characters of an annotator's name."""
 COMPARED = ("span", "answers", "verdict", "cannot_judge")
-"""Kinds of revision of which an import may not have another version than the store."""
+"""Kinds of revision for which an import must have the same version as the store."""
 
 _TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -83,7 +83,7 @@ CREATE TABLE IF NOT EXISTS sessions (
     used REAL NOT NULL
 ) STRICT, WITHOUT ROWID
 """
-"""Not in `_TABLES`: stores of earlier versions get it when they are opened."""
+"""Table of sessions. It is not in `_TABLES`, because stores of earlier versions get it when they are opened."""
 _REVISIONS = """
 SELECT items.id, annotators.name, kind, key, version, time, body FROM revisions
 JOIN items ON items.number = revisions.item JOIN annotators ON annotators.number = revisions.annotator
@@ -91,7 +91,7 @@ JOIN items ON items.number = revisions.item JOIN annotators ON annotators.number
 
 
 class Thing(NamedTuple):
-    """What has revisions: a span, the answers about a response, a verdict, ... of one annotator."""
+    """Key of a series of revisions: a span, the answers about a response, a verdict, ... of one annotator."""
 
     item: int
     annotator: int
@@ -100,14 +100,14 @@ class Thing(NamedTuple):
 
 
 class Conflict(FgrlError):
-    """Another annotator, or the same one in another tab, has saved a newer version: `current`."""
+    """A newer version, `current`, was saved by another annotator, or by the same one in another tab."""
 
     def __init__(self, current: Revision | None) -> None:
         super().__init__(
             "there is a newer version" if current else "the version on which this is based does not exist in the store"
         )
         self.current = current
-        """The newest revision; None: there is none at all."""
+        """Newest revision; None if there is no revision."""
 
 
 class NotGiven(FgrlError):
@@ -119,11 +119,11 @@ class Busy(DataError):
 
 
 class Store:
-    """Opens an existing store; `Store.create` makes one. Threads may share it.
+    """Existing store; `Store.create` makes a new one. Threads may share it.
 
-    `clock` gives the seconds since 1970. Raises `DataError` for a file that is missing, damaged, of another program or
-    of a newer version, `Busy` when another process holds it, and `DiskError` when it cannot be opened or the disk is
-    full; all methods do.
+    `clock` returns the seconds since 1970. All methods raise `DataError` for a file that is missing, damaged, of
+    another program or of a newer version, `Busy` when another process holds it, and `DiskError` when it cannot be
+    opened or the disk is full.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -132,7 +132,7 @@ class Store:
         self.path = path
         self._clock = clock
         self.leases_each = LEASES_EACH
-        """Items that one annotator holds at a time."""
+        """Maximum number of items that one annotator holds at a time."""
         self._lock = threading.RLock()
         self._sample = lru_cache(maxsize=64)(self._read_sample)
         with _explained(path):
@@ -159,10 +159,10 @@ class Store:
         seed: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> Self:
-        """Return a new store for these samples. Raises `DataError` when the file has content already.
+        """Return a new store for these samples. Raises `DataError` if the file already has content.
 
-        overlap: this many items, drawn at random, are annotated by every annotator. each: annotators per other item.
-        seed: of this draw, and of the order in which each annotator is shown the responses of an item.
+        overlap: number of randomly drawn items that every annotator annotates. each: annotators per other item. seed:
+        seed of this draw, and of the order in which each annotator is shown the responses of an item.
         """
         names = list(dict.fromkeys(checked_name(name) for name in annotators))
         lines = _lines(samples, settings)
@@ -213,7 +213,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file. What was stored before stays stored."""
+        """Close the file. Stored work stays stored."""
         with self._lock:
             self._database.close()
 
@@ -221,28 +221,28 @@ class Store:
 
     @property
     def items(self) -> list[str]:
-        """Ids of the samples, in their order."""
+        """Return the ids of the samples, in their order."""
         return list(self._items)
 
     @property
     def annotators(self) -> list[str]:
-        """Their names, in the order in which they were added."""
+        """Return the names of the annotators, in the order in which they were added."""
         with self._reading() as database:
             return [name for (name,) in database.execute("SELECT name FROM annotators ORDER BY number")]
 
     @property
     def settings(self) -> PageSettings:
-        """Those of the page, the newest."""
+        """Return the newest settings of the page."""
         with self._reading() as database:
             (body,) = database.execute("SELECT body FROM settings ORDER BY number DESC LIMIT 1").fetchone()
         return PageSettings.model_validate_json(body)
 
     def sample(self, item: str) -> Sample:
-        """Return the sample of an item, as it was given. Raises `DataError` for an unknown item."""
+        """Return the sample of an item, as it was given to `create`. Raises `DataError` for an unknown item."""
         return self._sample(self._item(item))
 
     def shown(self, item: str) -> list[int]:
-        """Places of the responses that the page shows of an item."""
+        """Return the places of the responses of an item that the page shows."""
         return shown_places(self.sample(item), self.settings)
 
     def check_samples(self, samples: Iterable[Sample]) -> None:
@@ -253,9 +253,10 @@ class Store:
             )
 
     def set_settings(self, settings: PageSettings) -> bool:
-        """Use other settings from now on; the earlier ones stay stored. Returns whether they differ from the newest.
+        """Use other settings from now on; the earlier ones stay stored. Return True if they differ from the newest
+        stored settings.
 
-        Raises `DataError` when they show another number of responses.
+        Raises `DataError` if they show another number of responses.
         """
         current = self.settings
         if settings == current:
@@ -272,7 +273,7 @@ class Store:
         return True
 
     def add_annotators(self, names: Iterable[str]) -> list[str]:
-        """Add those that are new, and return them. Raises `DataError` for a name that cannot be one."""
+        """Add the annotators that are new, and return their names. Raises `DataError` for an invalid name."""
         known = self.annotators
         new = [name for name in dict.fromkeys(map(checked_name, names)) if name not in known]
         if new:
@@ -281,12 +282,12 @@ class Store:
         return new
 
     def token_hashes(self) -> dict[str, bytes]:
-        """Hashes of the annotators' tokens by name, of those that have one."""
+        """Return the hashes of the annotators' tokens by name, for annotators that have a token."""
         with self._reading() as database:
             return dict(database.execute("SELECT name, token FROM annotators WHERE token IS NOT NULL ORDER BY number"))
 
     def set_token_hashes(self, hashes: Mapping[str, bytes]) -> None:
-        """Replace the hashes of these annotators, whose sessions end."""
+        """Replace the hashes of these annotators, and end their sessions."""
         rows = [(hash, self._annotator(name)) for name, hash in hashes.items()]
         with self._writing() as database:
             database.executemany("UPDATE annotators SET token = ? WHERE number = ?", rows)
@@ -310,24 +311,25 @@ class Store:
     def append(
         self, item: str, annotator: str, kind: Kind, key: str, body: Mapping[str, Any], base: int | None = None
     ) -> int:
-        """Add a revision, on the disk when this returns, and return its version.
+        """Add a revision and return its version. It is on the disk when this returns.
 
-        base: the version that it replaces, 0 for something new. The same body on top of the same base is stored once,
-        and has the same version, however often it is sent. None: replace whatever is newest, and store nothing when
-        that is the same.
+        base: version that it replaces, 0 for something new. The same body on top of the same base is stored once and
+        has the same version, however often it is sent. None: replace the newest version, and store nothing if that is
+        the same.
 
-        Raises `Refused` for a body that does not fit the item, and `Conflict` when the newest version is another one.
+        Raises `Refused` for a body that does not fit the item, and `Conflict` if the newest version is another one.
         """
         text = canonical(checked(kind, key, body, self.sample(item)))
         with self._writing() as database:
             return self._append(database, Thing(self._item(item), self._annotator(annotator), kind, key), text, base)
 
     def add(self, revisions: Iterable[Revision]) -> int:
-        """Add first revisions that were made elsewhere, with their times and annotators: all of them or none.
+        """Add first revisions that were made elsewhere, with their times and annotators: all of them or none. Return
+        the number of added revisions.
 
-        What the store has already is skipped, and of orders, times, decisions and what is done it keeps its own;
-        returns how many were added. Raises `DataError` for a revision that does not fit its sample, and for something
-        that the store has differently.
+        Revisions that the store already has are skipped, and the store keeps its own orders, times, decisions and marks
+        of finished items. Raises `DataError` for a revision that does not fit its sample, and for a revision that
+        differs from the store's.
         """
         revisions = list(revisions)
         with self._writing() as database:
@@ -335,7 +337,7 @@ class Store:
             return sum(self._add(database, revision) for revision in revisions)
 
     def revisions(self, item: str | None = None, annotator: str | None = None) -> Iterator[Revision]:
-        """All revisions, or those of an item or of an annotator, in the order in which they were stored."""
+        """Return all revisions, or the revisions of an item or of an annotator, in the order in which they were stored."""
         asked = {} if item is None else {"item": self._item(item)}
         asked |= {} if annotator is None else {"annotator": self._annotator(annotator)}
         own = " AND ".join(["true", *(f"{name} = :{name}" for name in asked)])
@@ -344,14 +346,14 @@ class Store:
         return map(_revision, rows)
 
     def state(self, item: str, annotator: str) -> ItemState:
-        """Return an annotator's record of an item as it is now."""
+        """Return an annotator's current record of an item."""
         return state_of(self.revisions(item, annotator))
 
     # -- what annotators do --------------------------------------------------------------------------------------------
 
     def offer(self, annotator: str, after: str | None = None, *, lease: float = LEASE_SECONDS) -> str | None:
-        """Lease the next item to an annotator: without `after` one that was begun, if there is one; else the items
-        follow their order from the one behind `after`. None: there is nothing else to do.
+        """Lease the next item to an annotator and return it, or None if no item is left. Without `after`, a started
+        item comes first, if there is one; otherwise the items follow in order after `after`.
         """
         who, now = self._annotator(annotator), self._clock()
         behind = None if after is None else self._item(after)
@@ -383,10 +385,10 @@ class Store:
         *,
         lease: float = LEASE_SECONDS,
     ) -> int:
-        """`append` for an annotator at the page: the item must have been given to the annotator, who may not have
-        marked the same passage with the same label already, and the lease becomes longer.
+        """Store a revision like `append`, for an annotator at the page: the item must have been given to the annotator,
+        and the same passage must not be marked with the same label already. The lease is extended.
 
-        Raises `NotGiven` too. A lease that has expired is no reason to refuse: what was annotated is stored.
+        Also raises `NotGiven`. An expired lease is not a reason to refuse: the work is stored.
         """
         text = canonical(checked(kind, key, body, self.sample(item)))
         number, who, now = self._item(item), self._annotator(annotator), self._clock()
@@ -401,26 +403,26 @@ class Store:
         return version
 
     def release(self, item: str, annotator: str) -> None:
-        """Give the lease of an item back, so that others can be offered it."""
+        """End the lease of an item, so that it can be offered to others."""
         number, who = self._item(item), self._annotator(annotator)
         with self._writing() as database:
             leases.end(database, number, who)
 
     def listing(self, annotator: str) -> list[tuple[str, Listed]]:
-        """(item, its state) of what the annotator has begun, finished or leased."""
+        """Return (item, its state) for the items that the annotator has started, finished or leased."""
         with self._reading() as database:
             listed = leases.listing(database, self._annotator(annotator), self._clock())
         return [(self._items[own.number - 1], own) for own in listed]
 
     def progress(self, annotator: str) -> Progress:
-        """How far an annotator is."""
+        """Return the progress of an annotator."""
         with self._reading() as database:
             return leases.progress(database, self._annotator(annotator), self._clock())
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def number_of(self, item: str) -> int:
-        """Return the place of an item from 1, which addresses of the server contain."""
+        """Return the place of an item, counted from 1, which is used in addresses of the server."""
         return self._item(item)
 
     def item_at(self, number: int) -> str:
@@ -430,13 +432,13 @@ class Store:
         return self._items[number - 1]
 
     def _load(self) -> None:
-        """Read what never changes."""
+        """Read the contents of the store that never change."""
         about = dict(self._database.execute("SELECT name, value FROM about"))
         self.id: str = about["id"]
         """Eight random hexadecimal digits, the same for the life of the store."""
         self.overlap, self.each, self.seed = (int(about[name]) for name in ("overlap", "each", "seed"))
-        """Number of items for everybody, annotators of each other item, and the seed of that choice and of the
-        responses' orders.
+        """Number of items for everybody, number of annotators of each other item, and the seed of that choice and of
+        the responses' orders.
         """
         self._digest: str = about["samples"]
         self._items = [row[0] for row in self._database.execute("SELECT id FROM items ORDER BY number")]
@@ -469,7 +471,7 @@ class Store:
     def _stored(
         self, database: sqlite3.Connection, thing: Thing, version: int | None = None
     ) -> tuple[int, str, str] | None:
-        """Return (version, body, time) of this version of a thing, or of the newest one; None: there is none."""
+        """Return (version, body, time) of this version of a thing, or of the newest version; None if there is none."""
         row: tuple[int, str, str] | None = database.execute(
             "SELECT version, body, time FROM revisions WHERE item = ? AND annotator = ? AND kind = ? AND key = ? "
             "AND version = coalesce(?, version) ORDER BY version DESC LIMIT 1",
@@ -527,7 +529,7 @@ class Store:
         return database.execute(query, thing[:3]).fetchone() is not None
 
     def _give(self, database: sqlite3.Connection, item: int, annotator: int, now: float, lease: float) -> None:
-        """Store a lease, and at the first time the order in which this annotator is shown the responses."""
+        """Store a lease, and on the first lease the order in which this annotator is shown the responses."""
         leases.take(database, item, annotator, now, lease, self.leases_each)
         thing = Thing(item, annotator, "order", "")
         if self._stored(database, thing) is None:
@@ -547,7 +549,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that is on the disk when the block ends; after an error nothing of it is."""
+        """Open a transaction that is on the disk when the block ends; after an error nothing is stored."""
         with self._lock, _explained(self.path), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             yield self._database
@@ -558,8 +560,8 @@ class UnknownItem(DataError):
 
 
 def is_absent(path: Path) -> bool:
-    """Is there no store and nothing else? True also for what is left of a creation that was killed: nothing was
-    stored.
+    """Return True if there is no store and no other file, or only the rest of a creation that was killed, in which
+    nothing was stored.
     """
     if not path.exists():
         return True
@@ -572,8 +574,8 @@ def is_absent(path: Path) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """Return an annotator's name without spaces around it. Raises `DataError` for one that is empty, too long, or has
-    characters that are invisible or change how others are displayed.
+    """Return an annotator's name without surrounding spaces. Raises `DataError` for a name that is empty, too long, or
+    has characters that are invisible or change how others are displayed.
     """
     name = name.strip()
     if not name or len(name) > LONGEST_NAME:
@@ -584,7 +586,7 @@ def checked_name(name: str) -> str:
 
 
 def shown_places(sample: Sample, settings: PageSettings) -> list[int]:
-    """Places of the responses that the page shows: both of two, or the chosen or only one.
+    """Return the places of the responses that the page shows: both of two, or the chosen or only one.
 
     Raises `DataError` for a sample with another number of responses.
     """
@@ -606,8 +608,8 @@ def shown_places(sample: Sample, settings: PageSettings) -> list[int]:
 
 
 def _lines(samples: Iterable[Sample], settings: PageSettings) -> list[tuple[str, str]]:
-    """(id, JSON) of each sample. Raises `DataError` for none at all, an id that comes twice, and what cannot be shown
-    or stored.
+    """Return (id, JSON) of each sample. Raises `DataError` if there are no samples, if an id occurs twice, and for
+    content that cannot be shown or stored.
     """
     lines: dict[str, str] = {}
     for sample in samples:
@@ -635,7 +637,7 @@ def _iso(seconds: float) -> str:
 
 
 def _revision(row: Sequence[Any]) -> Revision:
-    """From (item, annotator, kind, key, version, time, body)."""
+    """Return a revision from (item, annotator, kind, key, version, time, body)."""
     item, annotator, kind, key, version, moment, body = row
     return Revision.model_construct(
         item=item, annotator=annotator, kind=kind, key=key, version=version, time=moment, body=json.loads(body)
@@ -643,8 +645,8 @@ def _revision(row: Sequence[Any]) -> Revision:
 
 
 def _refuse_identical(database: sqlite3.Connection, thing: Thing, body: Mapping[str, Any]) -> None:
-    """Raise `Refused` where the annotator has marked the same passage with the same label already: one of the two would
-    have to be chosen whenever the marks are used.
+    """Raise `Refused` if the annotator has already marked the same passage with the same label, because every use of
+    the marks would have to choose one of the two.
     """
     if body["deleted"]:
         return
@@ -662,7 +664,7 @@ def _passage(body: Mapping[str, Any]) -> tuple[Any, ...] | None:
 
 
 def make_private(path: Path) -> None:
-    """Let only the store's owner read and write it, where this user is the owner."""
+    """Allow only the store's owner to read and write it, if this user is the owner."""
     for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         with suppress(FileNotFoundError, PermissionError):
             if file.stat().st_mode & 0o077:
@@ -703,7 +705,7 @@ def _statements(script: str) -> Iterator[str]:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """SQLite's errors as errors that a person can act on."""
+    """Convert SQLite's errors to errors with a message for the user."""
     try:
         yield
     except sqlite3.DatabaseError as error:

@@ -1,4 +1,4 @@
-"""Some samples with what people and models recorded about their responses."""
+"""Some samples with the annotations of people and models on their responses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fgrl.types import Sample
 
 MOST_SAMPLES = 8
 MOST_RESPONSES = 4
-"""Per sample."""
+"""Maximum number of responses per sample."""
 MOST_ANNOTATIONS = 4
-"""Per response."""
+"""Maximum number of annotations per response."""
 
 
 def annotated_section(samples: Iterable[Sample]) -> list[Exchange]:
     """Return the first samples that have an annotation with a critique, marked passages or answers, or a comparison
-    with a reason; chains are left out. Reads no further than it has to.
+    with a reason; chains are left out. No more samples than necessary are read.
     """
     return list(itertools.islice(filter(None, map(_shown, samples)), MOST_SAMPLES))
 

@@ -1,8 +1,8 @@
-"""Deletion of what is not needed from a folder of runs.
+"""Deletion of unneeded files from a folder of runs.
 
 Only folders that fgrl made are ever deleted: runs (`<recipe>/<time>-<key>/`), stages (`stages/<name>-<key>/`) and
-checkpoints of finished stages. Never what a process is working on, never a stage that a remaining run needs, never
-anything behind a link.
+checkpoints of finished stages. A folder in which a process works, a stage that a remaining run needs, and files behind
+a link are never deleted.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @dataclass(frozen=True)
 class Wanted:
-    """Request for a deletion. Conditions on runs hold together: old runs of a recipe."""
+    """Request for a deletion. The conditions on runs are combined with "and": old runs of a recipe."""
 
     older_than: timedelta | None = None
-    """Runs that started longer ago, with the stages that no other run needs."""
+    """Minimum time since a run started, after which it is deleted with the stages that no other run needs."""
     recipes: Sequence[str] = ()
-    """Runs of these recipes (names or patterns), with the stages that no other run needs; with `unreferenced` or
-    `checkpoints` no runs, and only stages of these recipes.
+    """Recipes (names or patterns) whose runs are deleted, with the stages that no other run needs. With `unreferenced`
+    or `checkpoints` no runs are deleted, and only stages of these recipes.
     """
     unreferenced: bool = False
-    """Stages that no run needs; with `older_than` only those last worked on longer ago. Also what killed processes left
-    half written, and, while nothing runs, the copies of data files that runs have read.
+    """True to delete stages that no run needs; with `older_than` only stages that were last worked on longer ago. Also
+    deleted are incomplete files of killed processes and, while nothing runs, the copies of data files that runs have
+    read.
     """
     checkpoints: bool = False
-    """Checkpoints of finished stages, which nothing reads any more."""
+    """True to delete checkpoints of finished stages, which nothing reads any more."""
 
     @property
     def of_runs(self) -> bool:
@@ -58,7 +59,7 @@ class Deletion:
 
     path: Path
     what: str
-    """"run", "stage", "checkpoint" or "leftover"."""
+    """Kind of the item: "run", "stage", "checkpoint" or "leftover"."""
     bytes: int
     why: str
 
@@ -68,15 +69,15 @@ class Deletion:
 
 @dataclass
 class Deletions:
-    """Files and folders to delete, and those that were asked for and stay."""
+    """Files and folders to delete, and requested ones that are kept."""
 
     items: list[Deletion] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
-    """Reasons for which something that was asked for stays."""
+    """Reasons for keeping items that were requested."""
     freed: int | None = None
-    """Bytes, once it is deleted."""
+    """Freed bytes; None before the deletion."""
     problems: list[str] = field(default_factory=list)
-    """What could not be deleted."""
+    """Items that could not be deleted, with the reason."""
 
     @property
     def bytes(self) -> int:
@@ -87,7 +88,7 @@ class Deletions:
 
 
 def parse_age(text: str) -> timedelta:
-    """`30d`, `12h`, `2w`, `90m`. Raises ValueError."""
+    """Return an age from `30d`, `12h`, `2w` or `90m`. Raises ValueError."""
     number, unit = text[:-1], text[-1:]
     if unit not in UNITS or not number.isdigit():
         raise ValueError(f'"{text}": wants a number and a unit, as in 30d ({", ".join(UNITS)}: minutes to weeks)')
@@ -95,7 +96,7 @@ def parse_age(text: str) -> timedelta:
 
 
 def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deletions:
-    """Return what to delete; nothing is deleted here. Raises `UsageError` for a recipe that has no runs."""
+    """Return the items to delete; nothing is deleted here. Raises `UsageError` for a recipe that has no runs."""
     if (locks := runs.stages / ".locks").is_symlink():
         raise LinkRefused(locks)
     history = History(runs)
@@ -135,10 +136,10 @@ def deletions(runs: Runs, wanted: Wanted, now: datetime | None = None) -> Deleti
 
 
 def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
-    """Delete them, stages under their locks. Returns how many bytes were freed; `report` gets what could not be
-    deleted.
+    """Delete the items, stages under their locks. Return the number of freed bytes; `report` gets the items that could
+    not be deleted.
 
-    Looks again at what remains before each stage: one that a new run is to use stays.
+    The remaining runs are read again before each stage is deleted: a stage that a new run needs is kept.
     """
     freed = 0
     doomed = {item.path for item in chosen.items}
@@ -175,7 +176,9 @@ def delete(runs: Runs, chosen: Deletions, report: Callable[[str], None]) -> int:
 
 
 def _removed(item: Deletion, runs: Runs, report: Callable[[str], None]) -> int:
-    """Remove a folder or file that lies where fgrl puts such; its bytes. Links inside are removed, and not followed."""
+    """Remove a folder or file in a place where fgrl creates such items. Return its bytes. Links inside are removed, and
+    not followed.
+    """
     path = item.path
     if _is_linked(path, runs):
         report(f"{_short(path)} is a link, or lies behind one: it stays")
@@ -193,7 +196,7 @@ def _removed(item: Deletion, runs: Runs, report: Callable[[str], None]) -> int:
 
 
 def _is_linked(path: Path, runs: Runs) -> bool:
-    """Return True if it is a link, or lies behind one inside the folder of runs."""
+    """Return True if the path is a link, or is behind a link inside the folder of runs."""
     return path.is_symlink() or any(parent.is_symlink() for parent in path.parents if runs.root in parent.parents)
 
 
@@ -203,8 +206,8 @@ def _is_working(runs: Runs) -> bool:
 
 
 class _Usage:
-    """The stages that the runs need. Read again when runs have come or gone: what a run needs is known from its
-    start.
+    """Stages that the runs need. They are read again when runs were added or removed: the needs of a run are known from
+    its start.
     """
 
     def __init__(self, runs: Runs) -> None:
@@ -249,7 +252,7 @@ def _is_wanted(entry: Run, wanted: Wanted, now: datetime) -> bool:
 
 
 def _is_of(stage: Stage, wanted: Wanted, history: History) -> bool:
-    """Return True if a wanted recipe made or used it, and for every stage when no recipe is wanted."""
+    """Return True if a wanted recipe made or used the stage, or if no recipe is wanted."""
     if not wanted.recipes:
         return True
     recipes = {entry.name for entry in history.entries if stage.key in entry.keys.values()}

@@ -13,22 +13,22 @@ from fgrl.pages.report.marked_tokens import PASSES, VERDICTS, MarkedTokens
 from fgrl.runs.results.text import OF_RESPONSE, TOTAL, number, reward_facts
 
 MOST_PROMPTS = 24
-"""The first ones."""
+"""Maximum number of prompts shown in the order of the file, from its start."""
 MOST_RANKED = 6
-"""Best, worst and most changed answers of all prompts that are shown besides the first ones, each."""
+"""Maximum number of best, of worst and of most changed answers that are also shown."""
 MOST_REWARDS = 3
 
 
 @dataclass
 class Answers:
-    """The part of an evaluation's `answers.jsonl` that the page shows."""
+    """Part of an evaluation's `answers.jsonl` that the page shows."""
 
     exchanges: list[Exchange]
     models: list[str]
     scales: list[tuple[Scale, Scale]]
-    """Of tokens and of segments, for each reward; empty without rewards."""
+    """Scales of tokens and of segments, for each reward; empty without rewards."""
     prompts: int
-    """Number of prompts; `exchanges` has the first of them."""
+    """Number of prompts in the file; `exchanges` has some of them."""
     more_rewards: list[str] = field(default_factory=list)
     """Rewards that are not drawn."""
     segmented: bool = True
@@ -36,7 +36,7 @@ class Answers:
     orders: list[tuple[str, str]] = field(default_factory=list)
     """(class, words) of the orders that the reader may choose besides the file's."""
     ordered_by: str = ""
-    """The number that the orders compare, in words."""
+    """Description of the number that the orders compare."""
     marked: bool = False
     """True if parts of answers that break a rule are marked."""
 
@@ -50,8 +50,8 @@ ORDERS = {"best": "best first", "worst": "worst first", "changed": "most changed
 
 
 def answers_section(answers: Iterable[Answer], baseline: str = "") -> Answers:
-    """Group answers by prompt (first ones first), the baseline's on the left. Of several answers of one model to one
-    prompt the first is shown. Of all prompts the best, worst and most changed ones are shown, too.
+    """Group answers by prompt, with the baseline's answer on the left. If a model has several answers to a prompt, the
+    first is shown. The first prompts are shown, and also the best, worst and most changed of all prompts.
     """
     prompts: dict[str, dict[str, Answer]] = {}
     models: dict[str, None] = {}
@@ -82,9 +82,9 @@ def answers_section(answers: Iterable[Answer], baseline: str = "") -> Answers:
 
 
 def _ranked(prompts: Mapping[str, Mapping[str, Answer]], order: Sequence[str]) -> tuple[dict[str, list[str]], str]:
-    """Ids of all prompts in each order of `ORDERS`, and what it compares: the first reward of the first trained model's
-    answers, or else the share of verdicts that they pass. Without either, only the texts' differences to the
-    baseline's.
+    """Return the ids of all prompts in each order of `ORDERS`, and a description of the compared number: the first
+    reward of the first trained model's answers, or else the share of verdicts that they pass. Without either, only the
+    differences of the texts from the baseline's are compared.
     """
     trained = order[1] if len(order) > 1 else next(iter(order), "")
     own = {id: by_model[trained] for id, by_model in prompts.items() if trained in by_model}
@@ -115,7 +115,7 @@ def _ranked(prompts: Mapping[str, Mapping[str, Answer]], order: Sequence[str]) -
 
 
 def _score(answer: Answer, reward: str | None) -> float | None:
-    """Return the reward of an answer, or the share of its verdicts that are a pass; None when it is missing."""
+    """Return the reward of an answer, or the share of its verdicts that are a pass; None if it is missing."""
     if reward is not None:
         if reward in answer.rewards:
             return answer.rewards[reward]
@@ -126,14 +126,14 @@ def _score(answer: Answer, reward: str | None) -> float | None:
 
 
 def _unlike(before: str, after: str) -> float:
-    """Share of the different words of two texts that only one of them has."""
+    """Return the share of the different words of two texts that occur in only one of them."""
     words = set(before.lower().split()), set(after.lower().split())
     either = words[0] | words[1]
     return len(words[0] ^ words[1]) / len(either) if either else 0.0
 
 
 def _verdicts(answer: Answer) -> dict[str, bool | None]:
-    """Return the verdicts of metrics on an answer, and for a reward that reads rubrics whether all criteria are
+    """Return the verdicts of metrics on an answer, and for a reward that reads rubrics, whether all criteria are
     satisfied.
     """
     decided = dict(answer.verdicts)

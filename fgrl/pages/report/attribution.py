@@ -1,8 +1,7 @@
 """The tokens that each verdict depends on: answers that satisfy a criterion beside answers that violate it, shaded by
 relevance (after Table 6 of "Rubrics to Tokens").
 
-Left out: answers to different prompts are never shown side by side, even where their rubrics have a criterion in
-common.
+Answers to different prompts are never shown side by side, even if their rubrics have a criterion in common.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ from fgrl.runs.results.text import number
 
 MOST_PROMPTS = 12
 MOST_CRITERIA = 8
-"""Per prompt."""
+"""Maximum number of criteria per prompt."""
 MOST_DRAWN = 20_000
-"""Once this many tokens are drawn, no further prompt is added."""
+"""Number of drawn tokens after which no further prompt is added."""
 RELEVANT = 0.5
-"""From here on a token counts as relevant, and is underlined."""
+"""Relevance from which a token counts as relevant, and is underlined."""
 BEFORE = 40
-"""Tokens of a long answer that are shown before its first relevant one."""
+"""Number of tokens of a long answer that are shown before its first relevant token."""
 SCALES = {
     kept: Scale("relevance", 0.0, side, zero="", strong=RELEVANT, words=number)
     for kept, side in ((True, 1), (False, -1))
 }
-"""Blue where the answer keeps the criterion, orange where it breaks it."""
+"""Scales of relevance: blue if the answer satisfies the criterion, orange if it violates it."""
 
 
 @dataclass
 class RewardCases:
-    """The answers under a criterion of one reward."""
+    """Answers under a criterion of one reward."""
 
     reward: str
     tally: str
     answers: list[ShownAnswer | str]
-    """One that satisfies the criterion and one that violates it, or words where there is none; one without a verdict
-    where no verdict is known.
+    """An answer that satisfies the criterion and an answer that violates it, or a text if there is none; an answer
+    without a verdict if no verdict is known.
     """
 
 
@@ -63,30 +62,30 @@ class Prompt:
     turns: list[tuple[str, Markup]]
     criteria: list[Criterion]
     more: int
-    """Criteria that are not shown."""
+    """Number of criteria that are not shown."""
 
 
 @dataclass
 class Attributions:
-    """The criteria in an evaluation's `answers.jsonl` that the page shows."""
+    """Criteria in an evaluation's `answers.jsonl` that the page shows."""
 
     prompts: list[Prompt]
     with_rubric: int
-    """Prompts whose answers have criteria."""
+    """Number of prompts whose answers have criteria."""
     rewards: list[str]
     more_rewards: list[str]
 
     @staticmethod
     def legend() -> list[tuple[str, list[tuple[str, str]]]]:
-        """(words of the verdict, (class, relevance in the middle of the class) from 0 to 1)."""
+        """Return (text of the verdict, (class, relevance in the middle of the class) from 0 to 1)."""
         return [(VERDICTS[kept][1], tint.legend()) for kept, tint in SCALES.items()]
 
 
 def criteria_section(answers: Iterable[Answer], baseline: str = "") -> Attributions | None:
-    """Return some prompts with all their criteria; None when no answer has any.
+    """Return some prompts with all their criteria; None if no answer has any.
 
-    Prompts that have answers on both sides of a criterion come first, then the file's order. Of the answers on one side
-    the first that has text and relevances is drawn, the baseline's before others.
+    Prompts with answers on both sides of a criterion come first, then the file's order. On each side, the first answer
+    with text and relevances is drawn, the baseline's before others.
     """
     # 1. what there is: rewards, and for every prompt whether there is something to see
     rewards: dict[str, None] = {}
@@ -151,7 +150,9 @@ def _row(reward: str, cases: Sequence[tuple[Answer, Attribution]]) -> RewardCase
 
 
 def _tally(cases: Sequence[tuple[Answer, Attribution]]) -> str:
-    """`kept: sft 3 of 4, policy 4 of 4; 1 verdict is missing`: a share of the answers whose verdict is known."""
+    """Return counts of an answer's verdicts by model, as in `kept: sft 3 of 4, policy 4 of 4; 1 verdict is missing`.
+    Only answers with a known verdict are in the denominators.
+    """
     kept: Counter[str] = Counter()
     asked: Counter[str] = Counter()
     for answer, criterion in cases:
@@ -186,8 +187,8 @@ def _case(answer: Answer, criterion: Attribution) -> ShownAnswer:
 
 
 def first_drawn(relevance: Sequence[float]) -> int:
-    """Return the first token that is drawn: the first one, unless none of those drawn then is relevant and a later one
-    is.
+    """Return the place of the first token to draw: 0, unless the tokens drawn from there have no relevant token and a
+    later token is relevant.
     """
     first = next((i for i, value in enumerate(relevance) if value >= RELEVANT), 0)
     return 0 if first < MOST_TOKENS else first - BEFORE

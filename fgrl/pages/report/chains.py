@@ -1,4 +1,4 @@
-"""Chains of rewrites on the page: what was marked on the first response, what each step changed, and the first response
+"""Chains of rewrites on the page: the marks on the first response, the changes of each step, and the first response
 beside the last one ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans", Figures 1 and 2).
 """
 
@@ -22,7 +22,7 @@ from fgrl.types import Response, Sample
 
 MOST_CHAINS = 6
 MOST_STEPS = 12
-"""Per chain."""
+"""Maximum number of steps per chain."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Step:
 
     title: str
     addressed: list[Markup]
-    """Quotes of the passages that it addresses."""
+    """Quotes of the passages that the rewrite addresses."""
     parts: list[Part | Folded]
     facts: list[tuple[str, str]]
     is_unchanged: bool
@@ -39,12 +39,12 @@ class Step:
 
 @dataclass
 class Side:
-    """The first or the last response, with what only it has marked."""
+    """The first or the last response, with the text marked that only it has."""
 
     title: str
     parts: list[Part]
     left_out: int
-    """Characters at the end that are not drawn."""
+    """Number of characters at the end that are not drawn."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class ShownChain:
     turns: list[tuple[str, Markup]]
     title: str
     first: Drawing
-    """The first response with what was marked on it."""
+    """The first response with its marks."""
     steps: list[Step]
     more_steps: int
     sides: list[Side]
@@ -67,7 +67,7 @@ def is_chain(sample: Sample) -> bool:
 
 
 def chains_section(samples: Iterable[Sample]) -> list[ShownChain]:
-    """Return the first chains. Reads no further than it has to."""
+    """Return the first chains. No more samples than necessary are read."""
     return list(itertools.islice(map(_shown, filter(is_chain, samples)), MOST_CHAINS))
 
 
@@ -119,12 +119,14 @@ def _step(place: int, count: int, before: str, response: Response, addressed: li
 
 
 def _addressed(first: Response, place: int) -> list[Markup]:
-    """Quotes of the passages of the first response that this rewrite addresses."""
+    """Return quotes of the passages of the first response that this rewrite addresses."""
     return [long(first.text[span.start : span.end], MOST_REASON) for span in first.spans if span.answered_by == place]
 
 
 def _side(title: str, compared: Sequence[Part], own: str, length: int) -> Side:
-    """One of the two texts: what is in both, and what only it has. It is drawn up to `MOST_CHARACTERS`."""
+    """Return one of the two texts: the common parts, and the parts that only it has. It is drawn up to
+    `MOST_CHARACTERS`.
+    """
     room, drawn = MOST_CHARACTERS, []
     for part in compared:
         if part.change in ("same", own) and room > 0:
@@ -145,7 +147,7 @@ def _changed(every: Sequence[Part]) -> list[tuple[str, str]]:
 
 
 def _fact(value: Any) -> str:
-    """Return a value of the record as text; empty for what is no text, number or list of them."""
+    """Return a value of the record as text; empty if it is not a text, a number or a list of these."""
     if isinstance(value, list):
         return ", ".join(filter(None, map(_fact, value[:MOST_STEPS])))
     if isinstance(value, bool):

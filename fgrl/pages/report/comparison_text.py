@@ -11,7 +11,7 @@ from fgrl.runs.results.estimates import ShownEstimate, common_decimals
 from fgrl.runs.results.table import answer
 
 MOST_SETTINGS, MOST_CHARACTERS = 30, 44
-"""Settings that are printed, and characters of each; `--json` has all."""
+"""Maximum number of settings that are printed, and maximum number of characters of each; `--json` has all."""
 OVER = (
     "over prompts: a bootstrap that draws the same prompts for every seed and recipe (other prompts, the same trained "
     "models)",
@@ -21,7 +21,7 @@ OVER = (
 
 def comparison_text(comparison: Comparison, *, as_markdown: bool = False) -> str:
     """Return the answer by the first number, the settings that differ, a table with a line for each number, notes, and
-    what has not run.
+    the recipes that have not run.
     """
     lay = markdown if as_markdown else columns
     first, *others = comparison.runs
@@ -66,7 +66,7 @@ def comparison_text(comparison: Comparison, *, as_markdown: bool = False) -> str
 
 
 def _answers(comparison: Comparison) -> list[str]:
-    """Return a sentence for each recipe: whether it is better by the first number."""
+    """Return a sentence for each recipe that says whether it is better by the first number."""
     first, *others = comparison.runs
     number = comparison.numbers[0]
     sentences = []
@@ -83,7 +83,7 @@ def _answers(comparison: Comparison) -> list[str]:
 
 
 def _head(evaluation: ComparedEvaluation, model: str) -> str:
-    """`evaluate, policy: 96 prompts; answers: a 288, b 288`."""
+    """Return the heading of an evaluation, as in `evaluate, policy: 96 prompts; answers: a 288, b 288`."""
     prompts = "number of prompts not recorded" if evaluation.prompts is None else f"{evaluation.prompts} prompts"
     counts = [f"{recipe} {of_models[model]}" for recipe, of_models in evaluation.answers.items() if model in of_models]
     return f"{evaluation.name}, {model}: {prompts}" + (f"; answers: {', '.join(counts)}" if counts else "")
@@ -97,7 +97,7 @@ def _is_constant(number: ComparedNumber) -> bool:
 
 
 def _rows(numbers: Sequence[ComparedNumber], first: str, others: Sequence[str]) -> list[list[str]]:
-    """Return a line for each number of each other recipe; a number's name stands on its first line."""
+    """Return a line for each number of each other recipe. The name of a number is only on its first line."""
     levels = {number.level or 0.0 for number in numbers}
     level = f"{100 * max(levels):g}% " if len(levels) == 1 and all(levels) else ""
     over = [f"{level}over prompts", f"{level}over seeds"]
@@ -128,7 +128,7 @@ def _rows(numbers: Sequence[ComparedNumber], first: str, others: Sequence[str]) 
 
 
 def _notes(numbers: Sequence[ComparedNumber]) -> list[str]:
-    """Return each remark once, with the numbers that it is about."""
+    """Return each remark once, with the names of its numbers."""
     names: dict[str, dict[str, None]] = {}
     for number in numbers:
         reason = f"no paired interval over prompts, only the recorded means: {number.why_recorded}"

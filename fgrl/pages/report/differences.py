@@ -15,7 +15,7 @@ from fgrl.pages.report.escaping import render
 distance = lazy.load("rapidfuzz.distance")
 
 MOST_COMPARED = 20_000
-"""Characters of a text that are compared: the first ones."""
+"""Number of characters of a text that are compared, from its start."""
 CONTEXT = 160
 """Characters of a long unchanged stretch that are drawn beside a change."""
 
@@ -31,32 +31,32 @@ _WORD = re.compile(r"\w")
 
 @dataclass
 class Part:
-    """A stretch of text that is in both texts, in the first one alone, or in the second one alone."""
+    """Part of a text that is in both texts, only in the first, or only in the second."""
 
     change: Change
     text: str
 
     @property
     def html(self) -> Markup:
-        """The text, escaped, with line ends and hidden characters as marks."""
+        """Return the text, escaped, with line ends and hidden characters as marks."""
         return render(self.text)
 
 
 @dataclass
 class Folded:
-    """An unchanged stretch that is not drawn."""
+    """Unchanged part of a text that is not drawn."""
 
     characters: int
     change: Literal["folded"] = "folded"
 
 
 def parts(before: str, after: str) -> list[Part]:
-    """Both texts as one sequence of parts: `same` and `removed` together are `before`, `same` and `added` together
-    `after`.
+    """Return both texts as one sequence of parts: `same` and `removed` together are `before`, `same` and `added`
+    together `after`.
 
-    The longest common subsequence of words stays (rapidfuzz, Indel). What is unchanged between two changes counts as
-    changed where it has no word, and where it is a single word that is shorter than both: a rewritten sentence would
-    otherwise fall into pieces. Of each text the first `MOST_COMPARED` characters are compared.
+    The longest common subsequence of words is `same` (rapidfuzz, Indel). An unchanged part between two changes counts
+    as changed if it has no word, or if it is a single word that is shorter than both changes: a rewritten sentence
+    would otherwise be split into small pieces. Only the first `MOST_COMPARED` characters of each text are compared.
     """
     old, new = (_UNIT.findall(text[:MOST_COMPARED]) for text in (before, after))
     found: list[Part] = []
@@ -68,7 +68,7 @@ def parts(before: str, after: str) -> list[Part]:
 
 
 def _in_order(every: Iterable[Part]) -> list[Part]:
-    """Between two unchanged stretches at most one removed part, and then at most one added part."""
+    """Return the parts with at most one removed part and then at most one added part between two unchanged parts."""
     result: list[Part] = []
     changed: dict[Change, str] = {"removed": "", "added": ""}
 
@@ -90,7 +90,7 @@ def _in_order(every: Iterable[Part]) -> list[Part]:
 
 
 def _without_islands(every: Sequence[Part]) -> list[Part]:
-    """Small unchanged stretches between two changes become a part of the change."""
+    """Return the parts with small unchanged parts between two changes turned into changes."""
     result: list[Part] = []
     for place, part in enumerate(every):
         if part.change == "same" and _is_island(
@@ -111,7 +111,7 @@ def _is_island(text: str, before: Sequence[Part], after: Sequence[Part]) -> bool
 
 
 def folded(every: Sequence[Part]) -> list[Part | Folded]:
-    """Return the parts with long unchanged stretches cut to what is beside the changes."""
+    """Return the parts, with long unchanged parts cut to the text beside the changes."""
     result: list[Part | Folded] = []
     for place, part in enumerate(every):
         head = "" if place == 0 else _up_to(part.text, CONTEXT)
@@ -125,10 +125,10 @@ def folded(every: Sequence[Part]) -> list[Part | Folded]:
 
 
 def _up_to(text: str, most: int) -> str:
-    """Return the first characters of a text, at most `most`, up to a space where there is one."""
+    """Return the first characters of a text, at most `most`, up to a space if there is one."""
     return text[:most].rpartition(" ")[0] or text[:most]
 
 
 def words(text: str) -> int:
-    """Return the number of words of a text; in scripts without spaces, of characters."""
+    """Return the number of words of a text, or of characters in scripts without spaces."""
     return sum(bool(_WORD.search(unit)) for unit in _UNIT.findall(text))

@@ -1,8 +1,9 @@
 """Tokens with marks as HTML: each token in the colour of its number, segments in brackets, marked passages underlined.
 
-A text is cut where a token or a marked passage begins or ends. Where passages overlap each piece is underlined once for
-every passage that covers it, in lanes below each other. What a mark means is never shown by colour alone: good passages
-have a straight line, poor ones a wavy line, others a dotted line, and each has a number that leads to its reasons.
+A text is split at each start and end of a token or a marked passage. If passages overlap, each piece is underlined once
+for every passage that covers it, in lanes below each other. The meaning of a mark is never shown by colour alone: good
+passages have a straight line, poor ones a wavy line, others a dotted line, and each has a number that leads to its
+reasons.
 """
 
 from __future__ import annotations
@@ -22,31 +23,37 @@ from fgrl.runs.results.text import duration, number, signed
 from fgrl.types import Span
 
 LEVELS = 5
-"""Steps of colour on each side of the middle."""
+"""Number of colours on each side of the middle."""
 MOST_TOKENS = 320
-"""Tokens of an answer without marked passages that are drawn; of one with them those of the first `MOST_CHARACTERS`."""
+"""Maximum number of tokens that are drawn of an answer without marked passages. For an answer with marked passages, the
+tokens of the first `MOST_CHARACTERS` are drawn.
+"""
 LANES = 3
-"""Underlines below each other; where more passages overlap, the last lane holds several."""
+"""Maximum number of underlines below each other. If more passages overlap, the last lane holds several."""
 MOST_MARKS = 40
-"""Passages of an annotation that are drawn, the first ones of the text."""
+"""Maximum number of passages of an annotation that are drawn, from the start of the text."""
 MOST_QUOTED = 90
-"""Characters of a passage that are repeated beside its reasons."""
+"""Maximum number of characters of a passage that are repeated beside its reasons."""
 MOST_REASON = 600
-"""Characters of a reason."""
+"""Maximum number of characters of a reason."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Colours of one number: the middle is neutral, `reach` away from it the colour is full."""
+    """Colour scale of one number: the middle is neutral, and values at a distance of `reach` or more have the strongest
+    colour.
+    """
 
     reward: str
     middle: float = 0.0
     reach: float = 1.0
     why: str = ""
     zero: str = "z"
-    """Class of the stylesheet of what is neutral."""
+    """Stylesheet class of neutral values."""
     strong: float = math.inf
-    """From here on tokens are underlined, whatever their colour. Then there are no values below the middle."""
+    """Value from which tokens are underlined, whatever their colour. If it is set, there are no values below the
+    middle.
+    """
     words: Callable[[float, int], str] = signed
 
     def level(self, value: float | None) -> str:
@@ -57,15 +64,16 @@ class Scale:
         return f"{'p' if step > 0 else 'n'}{abs(step)}" if step else self.zero
 
     def legend(self) -> list[tuple[str, str]]:
-        """(class, value in the middle of the class), from low to high."""
+        """Return (class, value in the middle of the class), from low to high."""
         steps = range(-LEVELS if math.isinf(self.strong) else 0, LEVELS + 1)
         values = [self.middle + abs(self.reach) * step / LEVELS for step in steps]
         return [(self.level(value), self.words(value, 2)) for value in values]
 
 
 def scale(reward: str, values: Sequence[float], *, around_zero: bool = False) -> Scale:
-    """Zero is neutral, unless nearly all values lie on one side of it and differ: then their median is. `around_zero`:
-    zero is in any case, because the sign has a meaning, as that of a critic's labels and of an advantage.
+    """Return a scale on which zero is neutral, or the median if nearly all values are on one side of zero and differ.
+    `around_zero`: zero is always neutral, because the sign has a meaning, as for a critic's labels and for an
+    advantage.
     """
     if not values:
         return Scale(reward, why="no values")
@@ -80,7 +88,7 @@ def scale(reward: str, values: Sequence[float], *, around_zero: bool = False) ->
 
 
 def scales_of(reward: str, items: Sequence[MarkedTokens], around_zero: bool) -> tuple[Scale, Scale]:
-    """Return the colours of the tokens and of the segments of some answers."""
+    """Return the colour scales of the tokens and of the segments of some answers."""
     values = [value for item in items for value in item.values or [] if value is not None]
     sums = [total for item in items for total in item.sums().values()]
     return scale(reward, values, around_zero=around_zero), scale(reward, sums, around_zero=around_zero)
@@ -107,20 +115,20 @@ class ShownAnnotation:
 
     by: str
     missing: bool
-    """The critic was asked, and nothing usable came back."""
+    """True if the critic was asked and returned nothing usable."""
     critique: Markup | None = None
-    """None: there is no comment on the whole answer."""
+    """Comment on the whole answer; None if there is none."""
     passages: list[Passage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Remarks on what is not drawn."""
+    """Remarks on parts that are not drawn."""
     facts: list[tuple[str, str]] = field(default_factory=list)
-    """Answers to questions about the whole response, and the time that it took."""
+    """Answers to questions about the whole response, and the annotation time."""
 
 
 @dataclass
 class Drawing:
-    """An answer as a page shows it: its text once for each number of its tokens, of which one is seen, and what was
-    marked on it.
+    """An answer as a page shows it, with its marks: its text once for each number of its tokens, one of which is
+    visible.
     """
 
     layers: list[Markup]
@@ -130,7 +138,9 @@ class Drawing:
     def of(
         cls, items: Sequence[MarkedTokens], scales: Sequence[tuple[Scale | None, Scale | None]], *, chain: bool = False
     ) -> Drawing:
-        """items: the same answer with one number each; scales: of the tokens and of the segments of each."""
+        """Return a drawing. items: the same answer with one number each. scales: scale of the tokens and scale of the
+        segments for each item.
+        """
         marked, spans = listed(items[0], chain)
         return cls([draw(item, *pair, spans) for item, pair in zip(items, scales, strict=True)], marked)
 
@@ -141,21 +151,21 @@ class ShownAnswer:
 
     title: str
     drawing: Drawing | None = None
-    """None: the model has no answer to this prompt."""
+    """Drawing of the answer; None if the model has no answer to this prompt."""
     facts: list[tuple[str, str]] = field(default_factory=list)
     sums: list[str] = field(default_factory=list)
-    """Total of the token rewards, one for each reward; empty where no token has one."""
+    """Total of the token rewards, one for each reward; empty if no token has one."""
     warnings: list[str] = field(default_factory=list)
     verdicts: list[tuple[str, str]] = field(default_factory=list)
-    """(class of the stylesheet, words)."""
+    """(class of the stylesheet, text) of each verdict."""
     notes: list[str] = field(default_factory=list)
-    """What is not shown of it."""
+    """Notes on parts of the answer that are not shown."""
     later: list[tuple[str, Markup]] = field(default_factory=list)
-    """(role, text) of what followed in the conversation."""
+    """(role, text) of the turns after it in the conversation."""
 
 
 def of_conversation(answer: Answer) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return facts and warnings of a conversation with an environment; none of another answer."""
+    """Return facts and warnings of a conversation with an environment; both are empty for other answers."""
     facts = [
         ("turns", number(len(answer.turns))),
         ("environment", signed(math.fsum(t.reward for t in answer.turns), 3)),
@@ -169,28 +179,28 @@ class Exchange:
     """A prompt with answers."""
 
     turns: list[tuple[str, Markup]]
-    """(role, text); the role is "" when the prompt is plain text."""
+    """(role, text) of each turn; the role is "" if the prompt is plain text."""
     answers: list[ShownAnswer]
     id: str = ""
     is_first: bool = True
-    """Among the first prompts of the file; the others are shown because of their rank."""
+    """True for the first prompts of the file; the others are shown because of their rank."""
     ranks: dict[str, int] = field(default_factory=dict)
-    """Place in each order other than the file's."""
+    """Place of the exchange in each order other than the file's."""
     comparisons: list[tuple[str, Markup | None]] = field(default_factory=list)
     """Comparisons of the answers in words, with the reason."""
     more: int = 0
-    """Annotated answers that are not shown."""
+    """Number of annotated answers that are not shown."""
 
     @property
     def classes(self) -> str:
-        """Classes of the stylesheet, which orders the exchanges."""
+        """Return the stylesheet classes that order the exchanges."""
         places = (f"{order}-{place}" for order, place in self.ranks.items())
         return " ".join(["exchange", *([] if self.is_first else ["extra"]), *places])
 
 
 def listed(item: MarkedTokens, chain: bool = False) -> tuple[list[ShownAnnotation], list[Span]]:
-    """Return what critics and people recorded, and the passages that are drawn, in the order of their numbers. Those
-    that do not fit the text are counted.
+    """Return the annotations of critics and people, and the passages that are drawn, in the order of their numbers.
+    Passages that do not fit the text are counted.
     """
     shown, every = [], list[Span]()
     for name, recorded in item.annotations:
@@ -227,33 +237,33 @@ def listed(item: MarkedTokens, chain: bool = False) -> tuple[list[ShownAnnotatio
 
 @dataclass
 class Piece:
-    """Text that is drawn as one: a part of it that no token and no passage begins or ends inside of."""
+    """Piece of text that is drawn as one unit: no token and no passage begins or ends inside it."""
 
     text: str
     places: list[int]
-    """Its tokens; several share a character of an emoji."""
+    """Places of its tokens; several tokens share a character of an emoji."""
     marks: list[int] = field(default_factory=list)
     """Places of the passages that cover it, the outermost first."""
     ends: list[int] = field(default_factory=list)
-    """Places of the passages that end behind it."""
+    """Places of the passages that end at the end of the piece."""
     breaks: bool = False
-    """It is a part of what breaks a rule."""
+    """True if it is part of a violation of a rule."""
     outside: bool = False
-    """It is a token that covers no character, as the end-of-sequence token."""
+    """True if it is a token that covers no character, such as the end-of-sequence token."""
 
 
 def pieces(item: MarkedTokens, spans: Sequence[Span] = ()) -> list[Piece]:
     """Return the text in pieces. An empty passage is a piece without text.
 
-    Text is cut from the response by the tokens' offsets, so that an emoji of four tokens is itself. Where the offsets
-    do not fit the tokens each token's own text is taken, and no passage is drawn.
+    The response is split by the tokens' offsets, so that an emoji of four tokens is drawn as one character. If the
+    offsets do not fit the tokens, each token's own text is used, and no passage is drawn.
     """
     if not fits(item):
         return [Piece(token, [i]) for i, token in enumerate(item.tokens)]
     size, order = len(item.text), nested(spans)
     owners: list[list[int]] = [[] for _ in item.text]
     others: dict[int, list[Piece]] = {}
-    """By place, what covers no character."""
+    """Pieces that cover no character, by place."""
     for i in order:
         if spans[i].start == spans[i].end:
             others.setdefault(spans[i].start, []).append(Piece("", [], [i], [i]))
@@ -276,15 +286,15 @@ def pieces(item: MarkedTokens, spans: Sequence[Span] = ()) -> list[Piece]:
 
 
 def fits(item: MarkedTokens) -> bool:
-    """Return True if it is known which characters are which token's: the offsets are pairs in order, inside the text."""
+    """Return True if the characters of each token are known: the offsets are pairs in order, inside the text."""
     inside = all(0 <= start <= end <= len(item.text) for start, end in item.offsets)
     covering = [(start, end) for start, end in item.offsets if start < end]
     return inside and covering == sorted(covering) and len(item.offsets) == len(item.tokens)
 
 
 def lanes(marks: Sequence[Span]) -> list[int]:
-    """Return a lane for each passage, in their order, so that passages that overlap are in different ones as long as
-    there are enough.
+    """Return a lane for each passage, in their order. Overlapping passages are in different lanes as long as there are
+    enough lanes.
     """
     ends: list[int] = []
     result = []
@@ -298,8 +308,8 @@ def lanes(marks: Sequence[Span]) -> list[int]:
 def draw(
     item: MarkedTokens, tint: Scale | None = None, bracket: Scale | None = None, spans: Sequence[Span] = (), start: int = 0
 ) -> Markup:  # fmt: skip
-    """Return the response as HTML. tint and bracket: colours of tokens and of segments; start: the first token that is
-    drawn.
+    """Return the response as HTML. tint and bracket: colour scales of tokens and of segments. start: place of the first
+    token to draw.
     """
     # 1. what of it is drawn
     count, stop = len(item.tokens), start + MOST_TOKENS
@@ -335,7 +345,9 @@ def _author(item: MarkedTokens, piece: Piece) -> int:
 
 
 def _spoken(item: MarkedTokens, number: int) -> Markup:
-    """Return the heading of a turn of the model, with what the environment gave for it; empty outside of conversations."""
+    """Return the heading of a turn of the model, with the rewards that the environment gave for it; empty outside
+    conversations.
+    """
     if not item.turn:
         return Markup("")
     turn = item.turns[number] if number < len(item.turns) else None
@@ -344,7 +356,7 @@ def _spoken(item: MarkedTokens, number: int) -> Markup:
 
 
 def _observed(item: MarkedTokens, number: int) -> Markup:
-    """Return what the environment answered to a turn; empty where that is nothing."""
+    """Return the environment's answer to a turn; empty if there is none."""
     turn = item.turns[number] if 0 <= number < len(item.turns) else None
     if turn is None or not (turn.observation or turn.error):
         return Markup("")
@@ -389,7 +401,7 @@ def _segment(item: MarkedTokens, piece: Piece) -> int | None:
 def _drawn(
     item: MarkedTokens, piece: Piece, tint: Scale | None, spans: Sequence[Span], lines: dict[int, int]
 ) -> Markup:  # fmt: skip
-    """Return a piece with its lines, and the numbers of the passages that end behind it."""
+    """Return a piece with its underlines, and the numbers of the passages that end at its end."""
     classes, words = _token(item, piece, tint) if piece.places else ([], [])
     words += [f"{i + 1} {words_of(spans[i])}" for i in piece.marks]
     html, title = render(piece.text), Markup(' title="{}"').format(" · ".join(words)) if words else ""
@@ -404,7 +416,7 @@ def _drawn(
 
 
 def _token(item: MarkedTokens, piece: Piece, tint: Scale | None) -> tuple[list[str], list[str]]:
-    """Return classes of the stylesheet, and what is told while the mouse is over it."""
+    """Return the classes of the stylesheet, and the text that is shown while the mouse is over the token."""
     first, last, count = piece.places[0] + 1, piece.places[-1] + 1, len(item.tokens)
     known = sorted({value for i in piece.places if item.values and (value := item.values[i]) is not None})
     segment, ends = _segment(item, piece), item.kinds[last - 1] == "eos"

@@ -33,7 +33,9 @@ def _cell(view: EloView, model: str, name: str, value: Estimate) -> str:
 
 
 def text(view: EloView, *, pairs: bool = False, as_markdown: bool = False) -> str:
-    """Return the ratings, how they were computed, and why models have none; pairs: every two models that met, too."""
+    """Return the ratings, the settings of their computation, and the reasons why models have none. pairs: include every
+    two models that met.
+    """
     lay = markdown if as_markdown else columns
     title = ": ".join(filter(None, (view.source, view.title)))
     parts = [f"**{title}**" if as_markdown else title, lay(rows(view))]
@@ -50,8 +52,8 @@ def text(view: EloView, *, pairs: bool = False, as_markdown: bool = False) -> st
 
 
 def side_by_side(views: Sequence[EloView], *, as_markdown: bool = False) -> str:
-    """Several in one table: a column for each, a row for each model, with its rating and the interval of its difference
-    to the column's best model. A model that a view does not have is a dash there.
+    """Return several ratings in one table: a column for each view, and a row for each model with its rating and the
+    interval of its difference to the column's best model. A model that a view does not have is a dash.
     """
     models = list(dict.fromkeys(model for view in views for model in view.numbers))
     lines = [["model", *(": ".join(filter(None, (view.source, view.title))) for view in views)]]

@@ -1,4 +1,4 @@
-"""Text of models and data as HTML: escaped, with line ends and hidden characters visible, cut where it is long."""
+"""Text of models and data as HTML: escaped, with visible line ends and hidden characters, cut if it is long."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def turns(prompt: str | Sequence[Message]) -> list[tuple[str, Markup]]:
 
 
 def long(text: str, most: int = MOST_CHARACTERS) -> Markup:
-    """Text as HTML, cut after `most` characters, with the number of those that are left out."""
+    """Return text as HTML, cut after `most` characters, with the number of left-out characters."""
     more = Markup(' <b class="hidden">{} characters more</b>').format(len(text) - most)
     return render(text[:most]) + (more if len(text) > most else "")
 
 
 def render(text: str) -> Markup:
-    """Text as HTML: escaped, line ends and hidden characters as marks."""
+    """Return text as HTML: escaped, with line ends and hidden characters as marks."""
     parts: list[Markup] = []
     for piece in text.splitlines(keepends=True) if "\n" in text else [text]:
         body, end = (piece[:-1], True) if piece.endswith("\n") else (piece, False)

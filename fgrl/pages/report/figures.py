@@ -25,11 +25,11 @@ LABELS = {
     "length.words": "words per answer",
 }
 SHARES = ("win_rate", "length_adjusted", "kept", "exact_match")
-"""Numbers that an axis shows in percent."""
+"""Numbers that an axis shows as percentages."""
 DASHES = ("-", "--", ":", "-.")
-"""Lines differ in their dashes, too, not in colour alone."""
+"""Dashes of lines, which differ in addition to the colours."""
 WIDTH = 0.8
-"""Of all bars of a column together; columns are 1 apart."""
+"""Width of all bars of a column together; columns are 1 apart."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
 
@@ -41,8 +41,8 @@ def draw_lines(
     *,
     bands: bool = False,
 ) -> list[Path]:
-    """Write named lines through the means, with their intervals as bands or as bars. Returns the files:
-    `target`.svg and `target`.png, or the one that `target` names.
+    """Write named lines through the means, with their intervals as bands or as error bars. Return the files:
+    `target`.svg and `target`.png, or the file that `target` names.
     """
     figure, axes = printed_figure(4.2, x_label, y_label)
     for place, (name, points) in enumerate(lines):
@@ -65,12 +65,12 @@ def draw_lines(
 
 
 def draw_curves(curves: Sequence[Curve], target: Path, metric: str) -> list[Path]:
-    """Write means as lines, intervals as bands. Returns the files."""
+    """Write means as lines and intervals as bands. Return the files."""
     return draw_lines(((own.name, own.points.items()) for own in curves), target, "step", metric, bands=True)
 
 
 def curve_rows(curves: Sequence[Curve]) -> list[list[str]]:
-    """Return the table, with its head: a row for each step, a column for each curve."""
+    """Return the table with its head: a row for each step, and a column for each curve."""
     rows = [["step", *(f"{own.name} ({quantity(len(own.seeds), 'seed')})" for own in curves)]]
     decimals = [common_decimals(list(own.points.values())) for own in curves]
     for step in sorted({step for own in curves for step in own.points}):
@@ -115,7 +115,7 @@ def draw_bars(table: PaperTable, target: Path, y_label: str) -> list[Path]:
 
 
 def draw_frontier(frontier: Frontier, target: Path, x_label: str = "", y_label: str = "") -> list[Path]:
-    """Write `target`.svg and `target`.png, or the file that `target` names. Returns the files."""
+    """Write `target`.svg and `target`.png, or the file that `target` names. Return the files."""
     figure, axes = printed_figure(4.9, x_label or title(frontier.x_name), y_label or title(frontier.y_name))
     _front(axes, frontier)
     shared = _shared([point.label for point in frontier.points if not point.start])
@@ -153,7 +153,7 @@ def title(name: NumberName) -> str:
 
 
 def frontier_rows(frontier: Frontier) -> list[list[str]]:
-    """Return the table, with its head. A star: Pareto-optimal."""
+    """Return the table with its head. A star marks Pareto-optimal points."""
     decimals = [common_decimals([getattr(point, axis) for point in frontier.points]) for axis in ("x", "y")]
     rows = [["", "series", "model", "settings", str(frontier.x_name), str(frontier.y_name)]]
     for point in frontier.points:
@@ -190,7 +190,9 @@ def _mark(axes: Any, point: Point, text: str, colour: str, marker: str, label: s
 
 
 def _shared(labels: Sequence[str]) -> str:
-    """Return the setting that is all that the points differ in, so that it need not be written at each."""
+    """Return the only setting in which the points differ, so that it need not be written at each point; empty if there
+    are several.
+    """
     names = {label.rpartition(" ")[0] for label in labels if label}
     name = next(iter(names)) if len(names) == 1 else ""
     return "" if "," in name or " " in name else name

@@ -1,8 +1,8 @@
-"""One answer as HTML for a notebook's cell: its tokens coloured by a value of each, without the page around them.
+"""One answer as HTML for a notebook's cell: its tokens coloured by a value of each, without a page around them.
 
-The drawing is that of the page (`drawing`), the style is its own: it only touches what is inside, and its colours
-can be read on a light and on a dark page. Text of models goes through jinja2's autoescape and `escaping.render`, so it
-is text only.
+The drawing is that of the page (`drawing`), the style is separate: it only applies to its own elements, and its colours
+can be read on a light and on a dark page. Text of models is escaped by jinja2's autoescape and `escaping.render`, so it
+is only text.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def html(
 ) -> str:
     """Return an answer as HTML.
 
-    values: which entry of its "token_rewards" colours the tokens; empty: none. what: the name of these values, for
-    people. around_zero: zero is neutral in any case, because the sign has a meaning.
+    values: entry of its "token_rewards" that colours the tokens; empty: none. what: name of these values for readers.
+    around_zero: zero is always neutral, because the sign has a meaning.
     """
     item = MarkedTokens.of(answer, values, what=what)
     item.annotations = [marked for marked in item.annotations if marked[0] == values]

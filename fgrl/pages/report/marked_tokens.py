@@ -1,5 +1,5 @@
-"""A text in tokens with everything that is known about it: one record, which the terminal (`terminal`) and the page
-(`drawing`) draw.
+"""A text in tokens with all known facts about it: one record, which the terminal (`terminal`) and the page (`drawing`)
+draw.
 """
 
 from __future__ import annotations
@@ -16,55 +16,53 @@ if TYPE_CHECKING:
     from fgrl.types import Annotation, Response, Span, Turn
 
 VERDICTS = {True: ("kept", "✓ kept"), False: ("broken", "✗ broken"), None: ("missing", "? missing")}
-"""Class of the stylesheet and words of a verdict on a criterion."""
+"""Stylesheet class and text of a verdict on a criterion."""
 PASSES = {True: "✓ passes", False: "✗ fails", None: "? undecided:"}
-"""Words of a verdict on a whole answer, before the name of what decides."""
+"""Text of a verdict on a whole answer, before the name of its source."""
 RESPONSE = ("response", "eos", "environment")
 """Kinds of the tokens of a response; in a conversation some are the environment's."""
 
 
 @dataclass
 class MarkedTokens:
-    """A sequence of tokens with what is known about each, and about their text. Lists of tokens are as long as
-    `tokens`.
-    """
+    """Sequence of tokens with facts about each token and about the text. Lists about tokens are as long as `tokens`."""
 
     title: str
     tokens: list[str]
-    """Each decoded alone."""
+    """Text of each token, decoded alone."""
     kinds: list[str]
-    """"prompt", "response", "eos", "environment" or "pad"."""
+    """Kind of each token: "prompt", "response", "eos", "environment" or "pad"."""
     segments: list[int] | None = None
-    """Index of the segment of each token, -1 for none."""
+    """Index of the segment of each token, -1 if it is in none."""
     values: list[float | None] | None = None
-    """Number of each token; None = it has none. Values of the prompt and of padding are not shown."""
+    """Number of each token; None if it has none. Values of the prompt and of padding are not shown."""
     note: str = ""
     what: str = "reward"
-    """What the values are, in words."""
+    """Name of the values."""
     facts: list[tuple[str, str]] = field(default_factory=list)
     """Names and numbers of the whole response."""
     criteria: list[Attribution] = field(default_factory=list)
     """Criteria of the response; relevances are of the tokens of kind "response" and "eos"."""
     verdicts: dict[str, bool | None] = field(default_factory=dict)
-    """True if the response passes, by the name of what decides; None = undecided."""
+    """True if the response passes, by the name of the verdict's source; None if it is undecided."""
     annotations: list[tuple[str, Annotation | None]] = field(default_factory=list)
-    """Marked passages of `text` with their reasons, and the reward whose critic was asked for them ("": they came with
-    the response); None = the critic's answer is missing.
+    """Annotations with marked passages of `text` and reasons, each with the name of the reward whose critic was asked
+    ("" if it came with the response); None if the critic's answer is missing.
     """
     layers: dict[str, list[float | None]] = field(default_factory=dict)
-    """More numbers of each token, by what they are: the "advantage" that the loss weighs it with, columns. None: it has
-    none.
-    """
+    """Further numbers of each token, by name: the "advantage" of the loss, and columns. None if a token has none."""
     text: str = ""
-    """The response; empty where it is only known in tokens."""
+    """Text of the response; empty if only its tokens are known."""
     offsets: list[tuple[int, int]] = field(default_factory=list)
-    """Characters of `text` that each token covers; empty where they are not known."""
+    """Start and end in `text` of the characters that each token covers; empty if they are unknown."""
     violations: list[Span] = field(default_factory=list)
     """Passages of `text` that break a rule."""
     turn: list[int] = field(default_factory=list)
-    """Of a conversation: the turn in which each token was drawn, -1 for those that were not; empty: there is none."""
+    """Turn of a conversation in which each token was drawn, -1 for tokens that were not drawn; empty outside
+    conversations.
+    """
     turns: list[Turn] = field(default_factory=list)
-    """What the environment gave and answered for each turn."""
+    """Rewards and answers of the environment for each turn."""
 
     def __post_init__(self) -> None:
         columns = {
@@ -86,8 +84,8 @@ class MarkedTokens:
 
     @classmethod
     def of(cls, answer: Answer, values: str = "", **more: Any) -> MarkedTokens:
-        """Return a recorded answer with the numbers of one of its rewards; columns that do not fit its tokens are cut
-        or filled with nothing.
+        """Return a recorded answer with the numbers of one of its rewards. Columns that do not fit its tokens are cut,
+        or filled with None.
         """
         count = len(answer.tokens)
         turn = answer.turn if len(answer.turn) == count else []
@@ -117,11 +115,11 @@ class MarkedTokens:
         } | more)  # fmt: skip
 
     def response(self) -> list[int]:
-        """Return the places of the tokens of the response, its end too."""
+        """Return the places of the tokens of the response, including its end."""
         return [place for place, kind in enumerate(self.kinds) if kind in RESPONSE]
 
     def sums(self) -> dict[int, float]:
-        """Return the sum of the numbers of each segment; a segment without any has none."""
+        """Return the sum of the numbers of each segment. A segment without numbers is left out."""
         totals: dict[int, float] = {}
         for value, segment in zip(self.values or [], self.segments or [], strict=False):
             if segment >= 0 and value is not None:
@@ -139,27 +137,27 @@ class MarkedTokens:
 
 
 def recorded(response: Response) -> list[tuple[str, Annotation | None]]:
-    """Return the annotations that came with a response and contain anything."""
+    """Return the annotations that came with a response and are not empty."""
     return [("", own) for own in response.annotations if own.spans or own.critique or own.answers]
 
 
 def segments_of(answer: Answer, reward: str) -> list[int]:
-    """Return the segment of each token for a reward; without a reward those of any."""
+    """Return the segment of each token for a reward; without a reward, the segments of any reward."""
     return answer.segments.get(reward) or ([] if reward else next(iter(answer.segments.values()), []))
 
 
 def kind_of(span: Span) -> str:
-    """Return what a mark means: "good", "poor" or "neutral"."""
+    """Return the kind of a mark: "good", "poor" or "neutral"."""
     return "good" if span.label > 0 else "poor" if span.label < 0 else "neutral"
 
 
 def words_of(span: Span) -> str:
-    """`good`, or `poor (−0.5)` where the label is another number than +1, 0 or -1."""
+    """Return a description of the label, `good`, or `poor (−0.5)` if the label is not +1, 0 or -1."""
     return kind_of(span) + ("" if span.label in (-1, 0, 1) else f" ({signed(span.label, 2)})")
 
 
 def reasons_of(span: Span, chain: bool = False) -> list[str]:
-    """Return the reasons for the mark, and what else is recorded of it. chain: rewrites are numbered as its steps."""
+    """Return the reasons for the mark, and other recorded facts about it. chain: rewrites are numbered as its steps."""
     reasons = [*span.reasons, *([span.note] if span.note else [])]
     if span.weight != 1:
         reasons.append(f"weight {number(span.weight)}")
@@ -169,10 +167,10 @@ def reasons_of(span: Span, chain: bool = False) -> list[str]:
 
 
 def nested(spans: Sequence[Span]) -> list[int]:
-    """Return the places of marked passages in the order of the text, the outer ones first."""
+    """Return the places of marked passages in the order of the text, outer passages first."""
     return sorted(range(len(spans)), key=lambda i: (spans[i].start, -spans[i].end))
 
 
 def in_order(spans: Sequence[Span]) -> list[Span]:
-    """Return marked passages in that order."""
+    """Return marked passages in the order of `nested`."""
     return [spans[i] for i in nested(spans)]

@@ -1,4 +1,4 @@
-"""The first screen of the page: what was trained and where, its main curve, and one pair of answers."""
+"""First screen of the page: the trainings and the machine, the main curve, and one pair of answers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fgrl.runs.stage import Stage
 
 @dataclass
 class Training:
-    """A training in short."""
+    """Summary of a training."""
 
     stage: str
     words: str
-    """Its algorithm, model and steps."""
+    """Text with its algorithm, model and steps."""
 
 
 def trainings(run: Run) -> list[Training]:
@@ -37,7 +37,7 @@ def surroundings(run: Run) -> list[str]:
 
 
 def pair(answers: Sequence[Answer], baseline: str) -> Example | None:
-    """Return the first prompt with the answers before and after training; None where no prompt has both."""
+    """Return the first prompt with the answers before and after training; None if no prompt has both."""
     before = {answer.id: answer for answer in reversed(answers) if answer.model == baseline}
     after = next((answer for answer in answers if answer.model != baseline and answer.id in before), None)
     return None if after is None else Example.of(before[after.id], after)
@@ -55,6 +55,6 @@ def _words(stage: Stage) -> str:
 
 
 def _name(value: Any, key: str) -> str:
-    """Return the name that a setting has, alone or in a mapping."""
+    """Return the name in a setting, which is the setting itself or an entry of a mapping."""
     found = str(mapping(value).get(key) or "") if isinstance(value, dict) else str(value or "")
     return f"the model of {found[6:-1]}" if found.startswith("${out:") else found

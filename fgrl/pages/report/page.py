@@ -1,8 +1,8 @@
-"""`report.html`: one file that needs nothing else, neither a network nor scripts.
+"""`report.html`: one file that needs no other file, no network and no scripts.
 
-What is data goes through jinja2's autoescape, and the whole page through `visible`; the only trusted markup is
-what `plots` and `drawing` build from numbers and escaped text. Scripts, forms and anything from elsewhere are also
-forbidden by the page's own policy.
+Data is escaped by jinja2's autoescape, and the whole page goes through `visible`. The only trusted markup is made by
+`plots` and `drawing` from numbers and escaped text. The page's own policy also forbids scripts, forms and content from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ FIRST = (
     "reward", "normalized", "kl", "tokens", "mismatch", "loss", "accuracy", "margin", "policy_loss", "value_loss",
     "explained_variance", "clip_fraction", "entropy",
 )  # fmt: skip
-"""Curves that are shown at once, in this order, after those of evaluations while training; of each of the two at most
-`AT_ONCE`. The others are folded away where there are more in all."""
+"""Names of curves that are visible from the start, in this order, after the curves of evaluations during training; at
+most `AT_ONCE` of each of the two groups. If there are more in all, the others are folded away.
+"""
 AT_ONCE = 8
 MOST_LAYERS = 16
-"""Numbers of which one at a time colours the answers of a section."""
+"""Maximum number of numbers that can colour the answers of a section, one at a time."""
 MOST_CURVES = 60
 COMPARED = ("logp_chosen", "log_ratio_chosen", "log_ratio_rejected", "margin")
-"""Metrics that are drawn in one plot for all trainings of a run that log them, where several do and one logs the first.
+"""Metrics that are drawn in one plot for all trainings of a run that log them, if several do and at least one logs the
+first metric.
 """
 
 
@@ -82,7 +84,7 @@ class Compared:
     metric: str
     svg: Markup
     key: list[tuple[str, Markup, float, float]]
-    """(stage, its line, first value, last value)."""
+    """(stage, sample of its line, first value, last value)."""
     left_out: list[str]
     """Stages that are not drawn."""
 
@@ -95,12 +97,12 @@ class Fit:
     name: str
     numbers: dict[str, Any]
     plots: list[tuple[str, str, Markup]]
-    """(what, formula, plot)."""
+    """(name, formula, plot)."""
 
 
 @dataclass
 class EvaluationSection:
-    """The part of a page on one evaluation."""
+    """Part of a page about one evaluation."""
 
     stage: str
     baseline: str
@@ -109,16 +111,16 @@ class EvaluationSection:
     measures: list[Measure]
     answers: Answers | None
     criteria: Attributions | None
-    """None when no prompt has a rubric."""
+    """Criteria of the prompts' rubrics; None if no prompt has a rubric."""
     explained: dict[str, Meaning] = field(default_factory=dict)
-    """By the number's name; only those that a metric explains."""
+    """Explanations of numbers, by name; only numbers that a metric explains."""
     pair: Example | None = None
     """One prompt with the answers before and after training."""
 
 
 @dataclass
 class View:
-    """Everything that the template reads."""
+    """Data that the template reads."""
 
     run: Run
     css: Markup
@@ -130,31 +132,33 @@ class View:
     curves: list[Curves] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
     rollouts: list[tuple[str, StoredRollouts]] = field(default_factory=list)
-    """By stage."""
+    """Stored rollouts, by stage."""
     credit: list[tuple[str, Credit]] = field(default_factory=list)
-    """By stage."""
+    """Stored credit of tokens, by stage."""
     annotated: list[tuple[str, list[Exchange]]] = field(default_factory=list)
-    """By stage."""
+    """Annotated samples, by stage."""
     chains: list[tuple[str, list[ShownChain]]] = field(default_factory=list)
-    """By stage."""
+    """Chains of rewrites, by stage."""
     compared: list[Compared] = field(default_factory=list)
 
     @property
     def curve(self) -> Curve | None:
-        """The curve of the first screen: what the last training was evaluated by, or else its reward or loss."""
+        """Return the curve of the first screen: a number of the last training's evaluations, or else its reward or
+        loss.
+        """
         return next((group.first[0] for group in reversed(self.curves) if group.first), None)
 
     @property
     def pair(self) -> Example | None:
-        """The answers of the first screen, unless a conclusion shows some."""
+        """Return the answers of the first screen, unless a conclusion shows some."""
         shown = any(reply.example for reply in self.verdict.replies)
         return None if shown else next((each.pair for each in reversed(self.evaluations) if each.pair), None)
 
 
 def write(folder: Path) -> Path:
-    """Make `folder/report.html` of an invocation folder, finished by rename. Returns its path.
+    """Write `folder/report.html` of an invocation folder, finished by rename. Return its path.
 
-    Works on unfinished and failed runs too: what is missing is named on the page.
+    This works for unfinished and failed runs too: missing parts are named on the page.
     """
     view = _view(Path(folder))
     page = environment().get_template("page.html.j2").render(view=view, run=view.run)
@@ -165,7 +169,7 @@ def write(folder: Path) -> Path:
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """Return the templates with what pages show numbers and names with."""
+    """Return the environment of the templates, with filters for numbers and names."""
     environment = templates.environment()
     environment.filters |= {"number": text.number, "signed": text.signed, "duration": text.duration, "render": render}
     environment.filters["value"] = _value
@@ -258,7 +262,7 @@ def _curves(stage: Stage) -> Curves:
 
 
 def _rollouts(stage: str, folder: Path, notes: list[str]) -> StoredRollouts | None:
-    """Those of the product, or of a training that has not ended so far."""
+    """Return the stored rollouts of the product, or of a training that has not ended."""
     product = folder / "out" / ROLLOUTS
     files = [product] if product.exists() else stored_rollouts.parts(folder)
     every = (rollout for file in files for rollout in read_records(file, StoredRollout, notes, stage))
@@ -266,7 +270,7 @@ def _rollouts(stage: str, folder: Path, notes: list[str]) -> StoredRollouts | No
 
 
 def _fit(stage: str, stats: dict[str, Any]) -> Fit:
-    """Points and what was fitted to them: lines in log p (location), constants (others)."""
+    """Return the points and the fitted function: lines in log p (location), constants (others)."""
     raw = stats.get("points")
     drawn = []
     rows = [point for point in raw if isinstance(point, dict)] if isinstance(raw, list) else []
@@ -296,7 +300,7 @@ def _fit(stage: str, stats: dict[str, Any]) -> Fit:
 
 
 def _order_rules() -> str:
-    """Return the orders of answers, and which number colours them, as rules of the stylesheet: without scripts and
+    """Return stylesheet rules for the orders of answers, and for the number that colours them, without scripts and
     without style attributes.
     """
     most = MOST_PROMPTS + len(ORDERS) * MOST_RANKED

@@ -1,5 +1,5 @@
-"""A table of a paper as text: for a terminal, Markdown, LaTeX, CSV and JSON. Our numbers and the published ones have
-columns of their own everywhere.
+"""A table of a paper as text: for a terminal, Markdown, LaTeX, CSV and JSON. Our numbers and the published numbers have
+separate columns in all formats.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LATEX = {
 
 
 def as_text(table: PaperTable) -> str:
-    """Return a block for each column, so that rows stand below each other in any terminal."""
+    """Return a block for each column, so that the rows are below each other in any terminal."""
     blocks = [table.about]
     for title in table.columns:
         kinds, lines = _column(table, title, lambda text: f"{text} *")
@@ -36,14 +36,16 @@ def as_text(table: PaperTable) -> str:
 
 
 def as_markdown(table: PaperTable) -> str:
-    """Return one table, the best in bold, and remarks."""
+    """Return one table, with the best number in bold, and remarks."""
     head, *body = _wide(table, lambda text: f"**{text}**", escape=lambda text: text.replace("*", r"\*"))
     lines = ["- " + text for text in _remarks(table, "bold: ")]
     return "\n\n".join([f"**{table.about}**", markdown([head, *body]), "\n".join(lines)])
 
 
 def as_latex(table: PaperTable) -> str:
-    """Return a `table` environment that needs no package; the best in bold. The commands that run the rest are comments."""
+    """Return a `table` environment that needs no package, with the best number in bold. The commands that run the
+    missing rows are comments.
+    """
     _head, *body = _wide(table, lambda text: rf"\textbf{{{text}}}", escape=_latex)
     kinds = {title: _column(table, title, str)[0] for title in table.columns}
     titles = [rf"\multicolumn{{{len(own)}}}{{c}}{{{_latex(title)}}}" for title, own in kinds.items()]
@@ -61,7 +63,7 @@ def as_latex(table: PaperTable) -> str:
 
 
 def as_csv(table: PaperTable) -> str:
-    """Return a line for each row; a column for each end of each interval, and the published values as printed."""
+    """Return a line for each row, with a column for each end of each interval, and the published values as printed."""
     kinds = ["", " low", " high", " low over seeds", " high over seeds", " best", f" {PAPER}"]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -80,7 +82,7 @@ def as_csv(table: PaperTable) -> str:
 
 
 def as_json(table: PaperTable) -> dict[str, Any]:
-    """Return the table as plain data; `ours` and `published` apart."""
+    """Return the table as plain data, with `ours` and `published` separate."""
 
     def numbers(cell: Cell) -> dict[str, Any] | None:
         if cell.ours is None:
@@ -110,7 +112,7 @@ def as_json(table: PaperTable) -> dict[str, Any]:
 
 
 def _wide(table: PaperTable, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[list[str]]:
-    """Return the head and the rows of one wide table: the columns of all columns beside each other."""
+    """Return the head and the rows of one wide table, in which all columns and their parts are side by side."""
     made = {title: _column(table, title, mark, escape) for title in table.columns}
     head = ["", *(escape(f"{title}, {kind}") for title, (kinds, _) in made.items() for kind in kinds)]
     lines = [[text for _, own in made.values() for text in own[place]] for place in range(len(table.rows))]
@@ -120,8 +122,8 @@ def _wide(table: PaperTable, mark: Callable[[str], str], escape: Callable[[str],
 def _column(
     table: PaperTable, title: str, mark: Callable[[str], str], escape: Callable[[str], str] = str
 ) -> tuple[list[str], list[list[str]]]:
-    """Return what a column consists of (ours where there is such a number, over seeds where there are several, the paper's where it has some), and
-    the texts of each row, with the same decimals in all of them.
+    """Return the names of a column's parts (ours if there is such a number, over seeds if there are several, the
+    paper's if it has some), and the texts of each row, with the same decimals in all of them.
     """
     cells = [row.cells[title] for row in table.rows]
     decimals = common_decimals([estimate for cell in cells for estimate in (cell.ours, cell.over_seeds) if estimate])
@@ -146,7 +148,7 @@ def _column(
 def _with_names(
     table: PaperTable, lines: Sequence[Sequence[str]], escape: Callable[[str], str] = str, indent: str = ""
 ) -> Iterator[list[str]]:
-    """Yield the lines behind the names of their rows, and a line for each group."""
+    """Yield the lines, each after the name of its row, and a line for each group."""
     group = ""
     for row, line in zip(table.rows, lines, strict=True):
         if row.group and row.group != group:
@@ -160,7 +162,7 @@ def _absent(row: TableRow, cell: Cell) -> str:
 
 
 def _remarks(table: PaperTable, mark: str) -> list[str]:
-    """Return what a reader has to know: models and budgets of both sides, and what is missing."""
+    """Return the notes for the reader: models and budgets of both sides, and missing numbers."""
     seeds = f", seed{'s' * (len(table.seeds) > 1)} {', '.join(map(str, table.seeds))}" if table.seeds else ""
     lines = [f"ours: {', '.join(table.models) or 'no model'}{seeds}"]
     budgets = {row.full_name: row.budget for row in table.rows if row.budget and not row.waiting}

@@ -1,7 +1,7 @@
 """Plots by matplotlib: as SVG that follows the page's colours, and as files for papers and slides.
 
-A plot of a page has the names of the page's colours (`var(--accent)`) in place of colours, so that it is right in the
-dark and in the light. It has no scripts, no ids, no references and no styles, and texts stay texts.
+A plot of a page has the names of the page's colours (`var(--accent)`) in place of colours, so that it fits the dark and
+the light style. It has no scripts, no ids, no references and no styles, and texts stay texts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ON_PAGE = REPRODUCIBLE_SVG | {
     "text.parse_math": False, "lines.scale_dashes": False, "path.simplify_threshold": 1.0, "axes.formatter.useoffset": False,
 }  # fmt: skip
 QUIET = {".svg": ("Date", "Creator"), ".png": ("Software",), ".pdf": ("CreationDate", "Creator", "Producer")}
-"""Endings of printed figures, and what is not written into them."""
+"""Suffixes of printed figures, and metadata that is not written into them."""
 COLOURS = ("#1f5fa8", "#c8641b", "#2f8f5b", "#8d4a9e", "#b3282d", "#5d6b78", "#a3841a", "#1a8a94")
 INK, MUTED, GRID = "#1d1c1a", "#67635c", "#ece9e2"
 """Colours of printed figures."""
@@ -48,15 +48,15 @@ STAND_INS = {name: f"#0000{place:02x}" for place, name in enumerate(NAMES, 1)}
 DASHES = (
     ((), 1.75), ((7, 3), 1.75), ((2, 3), 1.75), ((8, 3, 2, 3), 1.75), ((), 3), ((9, 5), 3), ((1, 5), 3), ((10, 5, 1, 5), 3)
 )  # fmt: skip
-"""Dashes and widths of lines that are compared, which differ in their colours, too."""
+"""Dashes and widths of compared lines, which differ in addition to the colours."""
 LEFT, RIGHT, TOP, BOTTOM = 42, 6, 14, 20
 """Margins in pixels."""
 SMOOTH_FROM = 20
-"""Shorter curves are drawn as they are."""
+"""Minimum number of values of a curve that is smoothed. Shorter curves are drawn unchanged."""
 HALF_LIFE = 30
-"""The moving average forgets half in this fraction (1/30) of the curve."""
+"""Number of half-lives of the moving average in a curve: it forgets half in 1/30 of the curve."""
 MOST_SERIES = len(DASHES)
-"""Series in one plot, each with its own colour and dashes."""
+"""Maximum number of series in one plot, each with its own colour and dashes."""
 VARIABLES = {colour: name for name, colour in STAND_INS.items()}
 _one_at_a_time = threading.Lock()
 _NAMED, _FRACTION = re.compile("#0000[0-9a-f]{2}"), re.compile(r"\d+\.\d+")
@@ -94,13 +94,13 @@ def _set_ends(axes: Any, x: tuple[float, float], y: tuple[float, float]) -> None
 
 @functools.cache
 def _curve_axes(width: int, height: int) -> Any:
-    """Return axes that are drawn on again and again: to make axes and their ticks is half of the work of a small plot."""
+    """Return axes that are reused: creating axes and their ticks is half of the work of a small plot."""
     return page_axes(width, height, (0.0, 1.0), (0.0, 1.0))
 
 
 def blank_axes(cells: tuple[int, int], size: tuple[float, float], margins: tuple[float, float]) -> Any:
-    """Return the axes of a table of cells with texts above and on the left: (columns, rows) of `size` pixels, the
-    middle of the first is (0, 0), rows go down.
+    """Return the axes of a table of cells with texts above and on the left: (columns, rows) of `size` pixels. The
+    middle of the first cell is (0, 0), and rows go down.
     """
     (columns, rows), (left, top) = cells, margins
     width, height = left + columns * size[0] + 2, top + rows * size[1] + 4
@@ -112,7 +112,9 @@ def blank_axes(cells: tuple[int, int], size: tuple[float, float], margins: tuple
 
 
 def on_page(draw: Callable[..., tuple[Any, str]]) -> Callable[..., Markup]:
-    """Make SVG of the axes that `draw` returns, with the words for screen readers that it returns."""
+    """Return a function that makes SVG of the axes that `draw` returns, with the text for screen readers that it
+    returns.
+    """
 
     @functools.wraps(draw)
     def drawn(*values: Any, **options: Any) -> Markup:
@@ -128,7 +130,7 @@ def on_page(draw: Callable[..., tuple[Any, str]]) -> Callable[..., Markup]:
 
 
 def _cleaned(root: ElementTree.Element, width: float, height: float, label: str) -> Markup:
-    """Return what matplotlib drew without definitions, references and styles, in the colours of the page."""
+    """Return matplotlib's drawing without definitions, references and styles, in the colours of the page."""
     shapes = {each.get("id"): each.get("d", "") for each in root.iter() if each.tag.endswith("}path")}
     for parent in list(root.iter()):
         for child in [child for child in parent if child.tag.endswith("}defs")]:
@@ -171,8 +173,8 @@ def printed_figure(height: float, x_label: str, y_label: str) -> tuple[Any, Any]
 
 
 def save_figure(figure: Any, target: Path) -> list[Path]:
-    """Write `target`.svg and `target`.png, or the one file that `target` names by its ending (.svg, .pdf, .png). Without a
-    date, so that equal figures are equal files. Returns the files.
+    """Write `target`.svg and `target`.png, or the one file that `target` names by its suffix (.svg, .pdf, .png). No
+    date is written, so that equal figures are equal files. Return the files.
     """
     named = target.suffix in QUIET
     files = [target] if named else [target.with_name(f"{target.name}.{kind}") for kind in ("svg", "png")]
@@ -191,7 +193,9 @@ def limits(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]
 
 
 def smooth(values: Sequence[float]) -> list[float]:
-    """Exponential moving average without the bias of its start; half of the weight is in the last 1/30 of the curve."""
+    """Return the exponential moving average without the bias of its start; half of the weight is in the last 1/30 of
+    the curve.
+    """
     keep = 0.5 ** (HALF_LIFE / len(values))
     total = weight = 0.0
     result = []
@@ -202,26 +206,26 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 
 def _noisy(values: Sequence[float]) -> bool:
-    """Return True if the curve goes up and down (and not, as a learning rate, from here to there)."""
+    """Return True if the curve goes up and down, unlike a learning rate, which goes from one value to another."""
     travelled = math.fsum(abs(b - a) for a, b in pairwise(values))
     return travelled > 3 * (max(values) - min(values))
 
 
 def _in_order(series: Series) -> tuple[list[float], list[float]]:
-    """Return steps and values, by step."""
+    """Return steps and values, sorted by step."""
     order = sorted(range(len(series.steps)), key=series.steps.__getitem__)
     return [series.steps[index] for index in order], [series.values[index] for index in order]
 
 
 def _ends(steps: Sequence[float]) -> tuple[float, float]:
-    """Both ends of an axis of steps."""
+    """Return both ends of an axis of steps."""
     low, high = min(steps, default=0.0), max(steps, default=1.0)
     return (low - 1, high + 1) if low == high else (low, high)
 
 
 @on_page
 def curve(series: Series, *, width: int = 260, height: int = 130) -> tuple[Any, str]:
-    """Return a metric over its steps: every value, from 20 values on their moving average, and the intervals where
+    """Return a plot of a metric over its steps: every value, the moving average from 20 values on, and the intervals if
     there are any.
     """
     steps, values = _in_order(series)
@@ -259,8 +263,8 @@ def _line(axes: Any, kind: str, across: Sequence[float], values: Sequence[float]
 def compared(
     series: Mapping[str, Series], *, faint: Sequence[Series] = (), width: int = 500, height: int = 230
 ) -> tuple[Any, str]:
-    """One metric of several trainings over their steps, by name; from 20 values on each one's moving average. Of more
-    than `MOST_SERIES` the first are drawn. faint: others, thin and behind them.
+    """Return a plot of one metric of several trainings over their steps, by name; from 20 values on, each training's
+    moving average. At most `MOST_SERIES` are drawn, the first ones. faint: further series, thin and behind the others.
     """
     behind = [_in_order(own) for own in faint]
     lines: dict[str, tuple[list[float], list[float]]] = {}
@@ -312,7 +316,7 @@ def fit(
     width: int = 460,
     height: int = 240,
 ) -> tuple[Any, str]:
-    """Return a fitted normalizer over its points: `what` against the location p on a logarithmic axis.
+    """Return a plot of a fitted normalizer over its points: `what` against the location p on a logarithmic axis.
 
     `line` is (w, b) of w log p + b, `floor` its lower bound; `level` a constant. A point's area grows with its count.
     """

@@ -1,5 +1,5 @@
-"""Stored responses of a training: what a critic recorded, the raw reward, the trained advantage and other numbers of
-each token; of offline training the credit of each token.
+"""Stored responses of a training: annotations of a critic, the raw reward, the trained advantage and other numbers of
+each token; for offline training, the credit of each token.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from fgrl.training.stored_rollouts import SIDES, CreditedResponse, StoredRollout
 
 ADVANTAGE = "advantage"
 MOST_ROLLOUTS = 16
-"""Per iteration, and of an offline training."""
+"""Maximum number of rollouts per iteration, and of an offline training."""
 MOST_COLUMNS = 8
-"""Numbers of a token besides reward and advantage."""
+"""Maximum number of further numbers of a token besides reward and advantage."""
 
 
 @dataclass
 class Numbers:
-    """The numbers of the tokens of some responses: one at a time colours them."""
+    """Numbers of the tokens of some responses, one of which colours them at a time."""
 
     labels: list[str]
     scales: list[tuple[Scale, Scale]]
-    """Of tokens and of segments, for each number."""
+    """Scales of tokens and of segments, for each number."""
     items: list[list[MarkedTokens]]
-    """Each response, once for each number."""
+    """Each response, repeated for each number."""
     left_out: list[str]
     """Numbers that are not drawn."""
 
     @classmethod
     def of(cls, responses: Sequence[CreditedResponse], trained: bool) -> Numbers:
-        """Return what the reward said, then columns, then the advantages where the responses were `trained` on."""
+        """Return the rewards, then columns, then the advantages if the responses were `trained` on."""
         rewards = list(dict.fromkeys(name for response in responses for name in response.token_rewards))
         columns = list(dict.fromkeys(name for response in responses for name in response.columns))
         drawn = columns[:MOST_COLUMNS]
@@ -65,7 +65,7 @@ class Numbers:
 
 @dataclass
 class Credit:
-    """The part of an offline training's `credit.jsonl` that the page shows."""
+    """Part of an offline training's `credit.jsonl` that the page shows."""
 
     exchanges: list[Exchange]
     numbers: Numbers
@@ -73,17 +73,17 @@ class Credit:
 
 @dataclass
 class Iteration:
-    """The stored responses of one iteration."""
+    """Stored responses of one iteration."""
 
     number: int
     place: str
-    """"first", "middle" or "last" ("newest" while the training goes on)."""
+    """Position of the iteration: "first", "middle" or "last" ("newest" while the training is running)."""
     exchanges: list[Exchange]
 
 
 @dataclass
 class StoredRollouts:
-    """The part of a training's `rollouts.jsonl` that the page shows."""
+    """Part of a training's `rollouts.jsonl` that the page shows."""
 
     iterations: list[Iteration]
     numbers: Numbers
@@ -92,7 +92,9 @@ class StoredRollouts:
 
 
 def rollouts_section(stored: Iterable[StoredRollout], *, ended: bool = True) -> StoredRollouts | None:
-    """Return the stored rollouts by iteration; None when there are none. `ended`: the training has a last iteration."""
+    """Return the stored rollouts by iteration; None if there are none. `ended`: True if the training has a last
+    iteration.
+    """
     by_iteration: dict[int, list[StoredRollout]] = {}
     for rollout in stored:
         if len(own := by_iteration.setdefault(rollout.iteration, [])) < MOST_ROLLOUTS:
@@ -113,7 +115,7 @@ def rollouts_section(stored: Iterable[StoredRollout], *, ended: bool = True) -> 
 
 
 def credit_section(stored: Iterable[CreditedResponse]) -> Credit | None:
-    """Return the stored responses of an offline training; None when there are none."""
+    """Return the stored responses of an offline training; None if there are none."""
     every = list(islice(stored, MOST_ROLLOUTS))
     numbers = Numbers.of(every, trained=False)
     shown: list[Exchange] = []
@@ -129,7 +131,7 @@ def credit_section(stored: Iterable[CreditedResponse]) -> Credit | None:
 
 
 def _left_out(tokens: int, spans: int = 0) -> list[str]:
-    """Return what the file does not have of a response."""
+    """Return notes on the parts of a response that are not stored."""
     notes = [f"The last {tokens} tokens of the response are not stored."] if tokens else []
     return [*notes, *([f"{spans} marked passages of the response are not stored."] if spans else [])]
 

@@ -1,4 +1,4 @@
-"""`index.html` of a sweep: one file that needs nothing else, as a run's page."""
+"""`index.html` of a sweep: one file that needs no other file, like a run's page."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from fgrl.runs.run import Run
 from fgrl.runs.series import Series
 
 MOST_CURVES = 4
-"""Metrics whose curves are drawn."""
+"""Maximum number of metrics whose curves are drawn."""
 MOST_COLUMNS = 3
-"""Further numbers in the table of points."""
+"""Maximum number of further numbers in the table of points."""
 SEED = "seed"
 
 
@@ -41,25 +41,25 @@ class Row:
 
     point: PointRecord
     values: list[str]
-    """Of the varied parameters."""
+    """Values of the varied parameters."""
     value: ShownEstimate | None
     others: list[str]
     page: str
-    """Address of its run's page, from the index; empty where there is none."""
+    """Address of its run's page, relative to the index; empty if there is none."""
     best: bool
 
 
 @dataclass
 class SweepView:
-    """Everything that the template reads."""
+    """Data that the template reads."""
 
     record: SweepRecord
     css: Markup
     lead: list[str]
     sure: bool | None
-    """True if the best is better than the second for sure; None: not known."""
+    """True if the best point is better than the second with certainty; None if it is unknown."""
     names: list[str]
-    """The varied parameters."""
+    """Names of the varied parameters."""
     metric: str
     others: list[str]
     """Names of the further numbers."""
@@ -70,7 +70,7 @@ class SweepView:
 
 
 def write(folder: Path) -> Path:
-    """Make `index.html` in the folder of a sweep, finished by rename. Returns its path."""
+    """Write `index.html` in the folder of a sweep, finished by rename. Return its path."""
     record = read_sweep_record(folder)
     assert record is not None
     page = environment().get_template("sweep.html.j2").render(view=_view(folder, record))
@@ -80,7 +80,7 @@ def write(folder: Path) -> Path:
 
 
 def lead_lines(record: SweepRecord) -> list[str]:
-    """Return which point is best, and whether one can tell."""
+    """Return lines that name the best point and say whether its lead is certain."""
     settings = record.settings()
     if not settings:
         return []
@@ -182,7 +182,7 @@ def _other_numbers(record: SweepRecord) -> list[str]:
 
 
 def _figure(record: SweepRecord, settings: list[list[PointRecord]], best: set[int]) -> tuple[Markup | None, str]:
-    """Return the plot of the points that fits their parameters, and how to read it."""
+    """Return the plot of the points that fits their parameters, and its explanation."""
     varied = [name for name in record.varied if name != SEED]
     shown = []
     for points in settings:
@@ -206,8 +206,8 @@ def _figure(record: SweepRecord, settings: list[list[PointRecord]], best: set[in
 
 
 def _curves(record: SweepRecord, runs: Path) -> list[Compared]:
-    """Return the curves of the trainings on top of each other: the best points in colours, the others thin. A training
-    that points share is drawn once.
+    """Return the curves of the trainings in common plots: the best points in colours, the others thin. A training that
+    points share is drawn once.
     """
     ranked = record.ranked
     order = [*ranked, *(point for point in record.points if point not in ranked)]

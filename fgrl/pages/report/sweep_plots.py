@@ -15,21 +15,21 @@ from fgrl.runs.results.sweep_records import as_word
 from fgrl.runs.results.text import number
 
 DECADES = 30.0
-"""Values that differ by more than this factor, all above 0, get a logarithmic axis."""
+"""Ratio of the largest to the smallest value above which positive values get a logarithmic axis."""
 MOST_CELLS = 14
-"""Rows and columns of a heat map."""
+"""Maximum number of rows and of columns of a heat map."""
 LONGEST = 22
-"""Letters of a value beside a plot."""
+"""Maximum number of letters of a value beside a plot."""
 LETTER = 7
-"""Pixels of a letter."""
+"""Width of a letter in pixels."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A setting of a sweep."""
+    """Setting of a sweep."""
 
     values: tuple[Any, ...]
-    """Of the varied parameters."""
+    """Values of the varied parameters."""
     mean: float
     low: float | None
     high: float | None
@@ -38,7 +38,9 @@ class Shown:
 
 @on_page
 def response(shown: Sequence[Shown], place: int, name: str, *, width: int = 620, height: int = 240) -> tuple[Any, str]:
-    """Return the number over the parameter at `place`, with intervals: over numbers, or over words side by side."""
+    """Return a plot of the number over the parameter at `place`, with intervals: on a numeric axis, or over words side
+    by side.
+    """
     values = _ordered([each.values[place] for each in shown])
     numeric = all(map(_is_number, values))
     ends = [end for each in shown for end in (each.mean, each.low, each.high) if end is not None]
@@ -67,8 +69,8 @@ def fits_heat_map(shown: Sequence[Shown]) -> bool:
 
 @on_page
 def heat_map(shown: Sequence[Shown], names: tuple[str, str], *, better: str) -> tuple[Any, str]:
-    """Return a cell for each combination of two parameters: the first downwards, the second across. The stronger a
-    cell, the better.
+    """Return a plot with a cell for each combination of two parameters: the first downwards, the second across. Better
+    cells have stronger colours.
     """
     rows, columns = _ordered([each.values[0] for each in shown]), _ordered([each.values[1] for each in shown])
     by_cell = {(as_word(each.values[0]), as_word(each.values[1])): each for each in shown}
@@ -104,14 +106,14 @@ def _label(value: Any, longest: int = LONGEST) -> str:
 
 
 def _goodness(each: Shown, shown: Sequence[Shown], better: str) -> float:
-    """Return 0 for the worst of the settings and 1 for the best."""
+    """Return a number from 0 for the worst of the settings to 1 for the best."""
     low, high = min(other.mean for other in shown), max(other.mean for other in shown)
     share = (each.mean - low) / (high - low) if high > low else 0.5
     return share if better == "maximize" else 1 - share
 
 
 def _ordered(values: Sequence[Any]) -> list[Any]:
-    """Return different values: numbers by size, others as they come."""
+    """Return the different values: numbers by size, others in the given order."""
     different = list({as_word(value): value for value in values}.values())
     return sorted(different) if all(map(_is_number, different)) else different
 

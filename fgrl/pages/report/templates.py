@@ -1,6 +1,4 @@
-"""The templates of the report, and how they are filled in: everything is escaped, and a name that is missing is an
-error.
-"""
+"""Templates of the report, and their environment: everything is escaped, and a missing name is an error."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def environment() -> jinja2.Environment:
-    """Return a new one, to which a page adds its filters."""
+    """Return a new environment, to which a page adds its filters."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,

@@ -1,8 +1,8 @@
 """Tokens as the model sees them, for `fgrl inspect`: prompt dim, segments apart, rewards as heat; then the response
 once more for each criterion, with its verdict and the relevance of the tokens.
 
-What comes from data is never interpreted: no markup, no emoji codes, no escape sequences. Where the output is no
-terminal, or has no colours, brackets and numbers show the same.
+Data is never interpreted: no markup, no emoji codes, no escape sequences. If the output is not a terminal, or has no
+colours, brackets and numbers show the same information.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ rich_text = lazy.load("rich.text")
 LOW = ("#fdeedd", "#fbdcb9", "#f8c48d", "#f3a860", "#ea8a34")
 HIGH = ("#e4eefa", "#c9def5", "#a3c7ee", "#79ade6", "#5297de")
 MIDDLE = "#efece6"
-"""Backgrounds of rewards below, above and around 0 (the page's, blue and orange: safe for the colour-blind)."""
+"""Backgrounds of rewards below, above and around 0 (the page's colours, blue and orange, are safe for colour-blind
+readers).
+"""
 BAR = "│"
 PLUS, MINUS = "⁺", "⁻"
-"""In front of tokens with rewards above and below 0."""
+"""Characters before tokens with rewards above and below 0."""
 NARROWEST = 30
-"""Columns of a terminal for each of two answers side by side."""
+"""Minimum number of terminal columns for each of two answers side by side."""
 STYLES = {
     "kept": "bold green", "broken": "bold red", "missing": "bold yellow", "good": "bold green", "poor": "bold red",
     "neutral": "dim",
@@ -52,7 +54,7 @@ STYLES = {
 """Styles of verdicts and of marked passages."""
 SIGNS = {"good": "+", "poor": "-", "neutral": " "}
 PAD_RUN = 3
-"""Longer runs of padding are counted instead of printed."""
+"""Maximum length of a run of padding that is printed; longer runs are counted."""
 
 
 def print_tokens(items: Iterable[MarkedTokens], console: Console | None = None) -> None:
@@ -76,8 +78,8 @@ def has_colours(console: Console) -> bool:
 
 
 def plain(item: MarkedTokens) -> str:
-    """Return the item as plain text. A segment is `[its tokens | sum of its rewards]`; without segments every token
-    that has a reward is `token(reward)`.
+    """Return the item as plain text. A segment is `[its tokens | sum of its rewards]`. Without segments, every token
+    with a reward is `token(reward)`.
     """
     return str(_tokens(item, 0.0, False).plain)
 
@@ -85,11 +87,10 @@ def plain(item: MarkedTokens) -> str:
 def print_answers(
     answers: Sequence[MarkedTokens], console: Console | None = None, *, plain_lines: bool = False
 ) -> None:
-    """Answers to one question, side by side at a terminal that is wide enough, otherwise one below the other.
+    """Print answers to one question, side by side if the terminal is wide enough, otherwise one below the other.
 
-    Tokens with a reward are shaded, and `+` or `-` in front of each group of them says the sign without the colour;
-    without colours a group is `[text | sum of its rewards]`. plain_lines: `NAME: ANSWER` and nothing else, for other
-    programs.
+    Tokens with a reward are shaded, and `+` or `-` before each group of them shows the sign without the colour; without
+    colours a group is `[text | sum of its rewards]`. plain_lines: print only `NAME: ANSWER`, for other programs.
     """
     console = console or rich_console.Console(highlight=False)
     colours = not plain_lines and has_colours(console)
@@ -120,7 +121,7 @@ def _heading(item: MarkedTokens) -> str:
 
 
 def _by_sign(values: Sequence[float | None] | None) -> list[int] | None:
-    """Return groups of neighbouring tokens whose values have one sign, as segments."""
+    """Return groups of neighbouring tokens whose values have the same sign, as segments."""
     if values is None:
         return None
     signs = [None if value is None else (value > 0) - (value < 0) for value in values]
@@ -142,7 +143,7 @@ def _drawings(item: MarkedTokens, colours: bool) -> Iterable[Text]:
 
 
 def _tokens(item: MarkedTokens, reach: float, colours: bool, *, chat: bool = False) -> Text:
-    """Return the tokens by kind and segment. chat: the text as it is, and the sign before each segment."""
+    """Return the tokens by kind and segment. chat: the text unchanged, with the sign before each segment."""
     result = rich_text.Text()
     for (kind, segment), places in _runs(item):
         texts = [visible(item.tokens[place]) if chat else _shown(item.tokens[place]) for place in places]
@@ -169,7 +170,7 @@ def _tokens(item: MarkedTokens, reach: float, colours: bool, *, chat: bool = Fal
 
 
 def _heated(result: Text, text: str, value: float, reach: float, colours: bool) -> None:
-    """Add a text in the colour of its value, or with the value behind it."""
+    """Add a text in the colour of its value, or with the value after it."""
     if colours:
         result.append(text, f"black on {_heat(value, reach or 1.0)}")
     else:
@@ -177,8 +178,8 @@ def _heated(result: Text, text: str, value: float, reach: float, colours: bool) 
 
 
 def _layer(item: MarkedTokens, name: str, layer: Sequence[float | None], colours: bool) -> Text:
-    """One number where all tokens of the response have the same; else the response with the number of each token, or
-    shaded.
+    """Return one number if all tokens of the response have the same; otherwise the response with the number of each
+    token, or shaded.
     """
     places = item.response()
     values = [layer[place] for place in places]
@@ -199,8 +200,8 @@ def _layer(item: MarkedTokens, name: str, layer: Sequence[float | None], colours
 
 
 def _criterion(item: MarkedTokens, criterion: Attribution, colours: bool) -> Text:
-    """Return the verdict, the criterion, and the response: shaded, or with `[tokens | relevance]` where that is not
-    0.
+    """Return the verdict, the criterion, and the response: shaded, or with `[tokens | relevance]` if the relevance is
+    not 0.
     """
     kind, words = VERDICTS[criterion.kept]
     result = rich_text.Text().append(words, STYLES[kind]).append(f"  {visible(criterion.text)}\n")
@@ -217,7 +218,7 @@ def _criterion(item: MarkedTokens, criterion: Attribution, colours: bool) -> Tex
 
 
 def _marks(item: MarkedTokens) -> Iterable[Text]:
-    """Return turns, verdicts, critiques and marked passages, a line each."""
+    """Return turns, verdicts, critiques and marked passages, one line each."""
     for number_of, turn in enumerate(item.turns, 1):
         line = rich_text.Text(f"turn {number_of}", "bold").append(f"  reward {signed(turn.reward)}", "not bold")
         line.append(visible(f"  {turn.error}") if turn.error else "", "bold yellow")
@@ -255,13 +256,13 @@ def _legend(reach: float) -> Text:
 
 
 def _ramp(start: str, colours: Sequence[str], end: str) -> Text:
-    """Return colours in a row between words."""
+    """Return colours in a row between two words."""
     steps = [("  ", f"on {colour}") for colour in colours]
     return rich_text.Text.assemble((f"{start} ", "dim"), *steps, (f" {end}", "dim"))
 
 
 def _runs(item: MarkedTokens) -> Iterable[tuple[tuple[str, int | None], list[int]]]:
-    """Neighbouring places of one kind and one segment (None: outside of all)."""
+    """Yield neighbouring places of one kind and one segment (None: outside all segments)."""
 
     def key(place: int) -> tuple[str, int | None]:
         segment = -1 if item.segments is None else item.segments[place]
@@ -273,7 +274,7 @@ def _runs(item: MarkedTokens) -> Iterable[tuple[tuple[str, int | None], list[int
 
 
 def _shown(token: str) -> str:
-    """Return a token with its line ends and hidden characters visible; an empty one (part of a character) as a dot."""
+    """Return a token with visible line ends and hidden characters; an empty token (part of a character) is a dot."""
     return visible(token).replace("\n", "↵\n").replace("\t", "⇥\t") or "·"
 
 
@@ -282,5 +283,5 @@ def _value(item: MarkedTokens, place: int) -> float | None:
 
 
 def _reach(item: MarkedTokens) -> float:
-    """Return the largest value of the response, in size; 0 where there is none."""
+    """Return the largest absolute value of the response; 0 if there is none."""
     return max((abs(_value(item, place) or 0.0) for place in range(len(item.tokens))), default=0.0)

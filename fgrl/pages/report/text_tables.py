@@ -13,7 +13,7 @@ tables = lazy.load("fgrl.runs.results.table")
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
-    """Rows in left-aligned columns; the last column may have any width."""
+    """Return rows in left-aligned columns; the last column may have any width."""
     table = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*[row[:-1] for row in table], strict=True)] if table else []
     return "\n".join(
@@ -30,8 +30,8 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def number_text(table: Table, *, as_markdown: bool = False) -> str:
-    """Return the goal's answer of a single run, a table with a line for each number, the goal first, the numbers that
-    are the same everywhere in one line, and how numbers were computed.
+    """Return the answer about the goal of a single run, a table with a line for each number (the goal first), the
+    numbers that are equal everywhere in one line, and the settings of their computation.
     """
     numbers, titles = table.by_number(), list(dict.fromkeys(row.title for row in table.rows))
     first = next(iter(numbers), "")
@@ -75,7 +75,7 @@ def _by_model(numbers: Mapping[str, Sequence[Row]], models: Sequence[str]) -> li
 
 
 def _by_recipe(numbers: Mapping[str, Sequence[Row]], several: bool) -> list[list[str]]:
-    """Return a line for each number of each recipe and model; a number's name stands on its first line."""
+    """Return a line for each number of each recipe and model. The name of a number is only on its first line."""
     lines = [["", "recipe", "model", "value", "difference"]]
     for name, rows in numbers.items():
         names = [name, *[""] * len(rows)]
@@ -85,7 +85,7 @@ def _by_recipe(numbers: Mapping[str, Sequence[Row]], several: bool) -> list[list
 
 
 def number_json(table: Table) -> dict[str, Any]:
-    """By recipe a list of its numbers, None where nothing is finished."""
+    """Return a list of its numbers for each recipe, or None if nothing is finished."""
     return dict.fromkeys(table.not_run) | {
         title: [
             {
@@ -104,5 +104,5 @@ def number_json(table: Table) -> dict[str, Any]:
 
 
 def _change(row: Row) -> str:
-    """`+0.38 [0.23 to 0.52]`; empty where there is none."""
+    """Return `+0.38 [0.23 to 0.52]`, or an empty text if there is no change."""
     return "" if row.difference is None or row.difference.mean is None else row.difference.change_with_interval

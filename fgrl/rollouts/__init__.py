@@ -1,7 +1,7 @@
 """From prompts to rollouts: encoding, padding, sampling, and the scores that an algorithm or a reward needs.
 
-Token ids are made once. A sampled response is never decoded and encoded again; texts and character offsets come
-from the very ids that were drawn.
+Token ids are made once. A sampled response is never decoded and encoded again; texts and character offsets are computed
+from the drawn ids.
 """
 
 from fgrl.rollouts.collecting import (

@@ -1,4 +1,4 @@
-"""Calibration of normalizers: the rewards to fit to, and the fit to apply."""
+"""Calibration of normalizers: the rewards for the fit, and the check of a fit before its use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def calibration_rewards(rewards: Tensor, chosen: Tensor) -> Tensor:
-    """Return the chosen rewards [N], float64 on the CPU. Raises `DataError` when there is none, or one is not finite.
+    """Return the chosen rewards [N], float64 on the CPU. Raises `DataError` if there are none, or if one is not finite.
 
     rewards: [B,S]; chosen: bool [B,S].
     """
@@ -28,8 +28,8 @@ def calibration_rewards(rewards: Tensor, chosen: Tensor) -> Tensor:
 
 
 def fit_of(normalizer: str, stats: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """`stats`, when they are a fit of the normalizer of this name. Raises `DataError` for no fit and for another
-    one's.
+    """Return `stats`, if they are a fit of the normalizer with this name. Raises `DataError` for no fit and for a fit
+    of another normalizer.
     """
     if stats is None:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Calls of tools in what a policy wrote."""
+"""Tool calls in the text of a policy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|<tool_call>|\Z)", re.DOTALL)
-"""A call as Hermes and Qwen write it."""
+"""Format of a call in Hermes and Qwen."""
 FENCE = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
 PYTHON_TAG = "<|python_tag|>"
-"""What Llama writes before a call."""
+"""Tag that Llama writes before a call."""
 
 
 class ToolCall(NamedTuple):
@@ -22,10 +22,10 @@ class ToolCall(NamedTuple):
 
 
 def tool_calls(tokenizer: Any, text: str, tools: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
-    """Return the calls in a turn; none where it is an answer. Raises ValueError for a call that cannot be read.
+    """Return the calls in a turn; empty if the turn is an answer. Raises ValueError for a call that cannot be read.
 
-    text: with its special tokens. The tokenizer's `response_template` says what a call is. Without one it is JSON with
-    the keys `name` and `arguments` (or `parameters`), between `<tool_call>` tags, or as all that the turn consists of.
+    text: with its special tokens. The tokenizer's `response_template` defines the format of a call. Without it, a call
+    is JSON with the keys `name` and `arguments` (or `parameters`), between `<tool_call>` tags, or as the whole turn.
     """
     if getattr(tokenizer, "response_template", None):
         said = tokenizer.parse_response(text, prefix="", tools=list(tools) or None)

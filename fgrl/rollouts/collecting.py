@@ -1,4 +1,4 @@
-"""From prompts to rollouts: draw responses, score them, decode them."""
+"""From prompts to rollouts: drawing, scoring and decoding of responses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ else:
 
 
 def check_exact(sampling: Sampling) -> None:
-    """Refuse settings under which the drawn tokens' probabilities are not the model's (at the temperature)."""
+    """Raise ValueError for settings under which the drawn tokens' probabilities are not the model's (at the
+    temperature).
+    """
     inexact = sampling.inexact()
     if inexact:
         raise ValueError(
@@ -51,7 +53,7 @@ def sample(
     rows: Sequence[int] | None = None,
     early: Early | None = None,
 ) -> list[DrawnResponse]:
-    """Responses to encoded prompts; row i uses the random stream (seed, rows[i])."""
+    """Return responses to encoded prompts; row i uses the random stream (seed, rows[i])."""
     streams = range(len(prompts)) if rows is None else rows
     return _drawn(
         model, drawer, [DrawRequest(prompt, sampling, seed, row, early) for prompt, row in zip(prompts, streams, strict=True)]
@@ -73,9 +75,10 @@ def score(
     dropout.
 
     Log-probabilities and `ref_kl` are taken at the sampling `temperature`, `entropy` at `entropy_temperature` (None:
-    the same), all of them without the end tokens where `tokens.no_end` says so. `ref_entropy` is taken at temperature 1
-    with all tokens: segments are cut by the reference's own distribution. `reference` None means the model with its
-    adapter switched off. A model that is its own reference reads each token once and has a `ref_kl` of 0.
+    the same), all of them without the end tokens at positions marked in `tokens.no_end`. `ref_entropy` is taken at
+    temperature 1 with all tokens: segments are divided by the reference's own distribution. If `reference` is None, it
+    is the model with its adapter switched off. A model that is its own reference reads each token once and has a
+    `ref_kl` of 0.
     """
     other = model if reference is None else reference
 
@@ -132,14 +135,14 @@ def score_with(
     adapter: bool = True,
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE,
 ) -> Scores:
-    """Log-probabilities and entropies [B,T] in nats of a rollout's responses under another frozen model, float32, 0
-    outside the mask.
+    """Return log-probabilities and entropies [B,T] in nats of a rollout's responses under another frozen model,
+    float32, 0 outside the mask.
 
-    The model reads the policy's token ids, so it needs the policy's tokenizer (`check_same_tokens`). Where the policy
-    could draw no end token, the model has none either.
+    The model reads the policy's token ids, so it needs the policy's tokenizer (`check_same_tokens`). At positions where
+    the policy could not draw an end token, the model's distribution has no end token either.
 
-    temperature: None takes `rollout.temperature`, at which `old_logp` and `ref_logp` are taken: log-ratios need the
-    same. adapter: False switches the model's adapter off. micro_batch_size: responses of one pass.
+    temperature: None takes `rollout.temperature`, at which `old_logp` and `ref_logp` are computed: log-ratios need the
+    same. adapter: False switches the model's adapter off. micro_batch_size: number of responses of one pass.
     """
     at = rollout.temperature if temperature is None else temperature
 
@@ -172,7 +175,7 @@ def collect(
     `lent_policy` is `model`, for components that need "policy".
 
     Raises ValueError for a field that cannot be computed, and for settings under which `old_logp` would be inexact
-    (`check_exact`). `reference` None means the policy with its adapter switched off.
+    (`check_exact`). If `reference` is None, it is the policy with its adapter switched off.
     """
     unknown = needs - ROLLOUT_NEEDS
     if unknown:
@@ -210,7 +213,7 @@ def collect(
 
 
 def end_values(critic: LanguageModel, tokens: Tokens, rows: Tensor, micro_batch_size: int = 8) -> Tensor:
-    """Return the value of the state behind the last token of the responses that are in `rows` (bool [B]), 0 for the
+    """Return the value of the state after the last token of the responses marked in `rows` (bool [B]), 0 for the
     others, [B] float32.
     """
     found = torch.zeros(len(rows))
@@ -226,8 +229,8 @@ def end_values(critic: LanguageModel, tokens: Tokens, rows: Tensor, micro_batch_
 
 
 def _as_drawn(rows: Sequence[DrawnResponse], mask: Tensor) -> dict[str, Tensor]:
-    """Return the columns of what only the engine knows; {} where it draws from the very model. Raises ValueError for an
-    engine that does not give each token a finite log-probability.
+    """Return the columns that only the engine can compute; {} if it draws from the trained model itself. Raises
+    ValueError for an engine that does not give each token a finite log-probability.
     """
     if all(row.token_logp is None for row in rows):
         return {}
@@ -246,8 +249,8 @@ def _as_drawn(rows: Sequence[DrawnResponse], mask: Tensor) -> dict[str, Tensor]:
 def requests(
     tokenizer: Any, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0, converses: bool = False
 ) -> list[DrawRequest]:  # fmt: skip
-    """`per_prompt` requests for each prompt. Prompt i draws from the random streams of row (first + i) * per_prompt.
-    converses: the drawer begins a conversation with each prompt, which it encodes itself.
+    """Return `per_prompt` requests for each prompt. Prompt i draws from the random streams of row (first + i) *
+    per_prompt. converses: the drawer starts a conversation with each prompt, which it encodes itself.
     """
     asked = []
     for i, prompt in enumerate(prompts, first):
@@ -262,7 +265,7 @@ def requests(
 def draw(
     model: Any, drawer: Drawer, prompts: Sequence[Sample], sampling: Sampling, per_prompt: int, *, seed: int, first: int = 0
 ) -> list[list[DrawnResponse]]:  # fmt: skip
-    """`per_prompt` responses to each prompt, drawn as `requests` says and `read`."""
+    """Return `per_prompt` responses to each prompt, drawn from the random streams of `requests`, and decoded."""
     asked = requests(model.tokenizer, prompts, sampling, per_prompt, seed=seed, first=first, converses=drawer.converses)
     return _by_prompt(_drawn(model, drawer, asked), per_prompt)
 
@@ -270,9 +273,9 @@ def draw(
 def draw_parts(
     model: Any, drawer: Drawer, parts: Sequence[tuple[int, Sequence[Sample]]], sampling: Sampling, per_prompt: int, *, seed: int, together: bool
 ) -> Iterator[tuple[int, list[list[DrawnResponse]]]]:  # fmt: skip
-    """Yield the number of each part with its responses, as soon as all of them are there. A part is the number of its first prompt and its
-    prompts. together: the drawer gets all parts at once, so that it need not wait for the longest response of each; they come in
-    any order, and while others are still drawn.
+    """Yield the number of each part with its responses, as soon as all of them are there. A part is the number of its
+    first prompt and its prompts. together: the drawer gets all parts at once, so that it need not wait for the longest
+    response of each part; parts are then yielded in any order, and while other parts are still being drawn.
     """
     if not together:
         for place, (first, prompts) in enumerate(parts):
@@ -307,7 +310,7 @@ def _read(model: Any, asked: Sequence[DrawRequest], drawn: Sequence[DrawnRespons
 
 
 def answered(samples: Sequence[Sample], responses: Sequence[DrawnResponse]) -> list[Sample]:
-    """Return the samples of some responses, with the prompts that conversations began with."""
+    """Return the samples of some responses, with the prompts at the start of the conversations."""
     return [
         sample.model_copy(update={"prompt": list(each.prompt.turns)}) if each.turns else sample
         for sample, each in zip(samples, responses, strict=True)

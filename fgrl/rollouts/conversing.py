@@ -1,7 +1,7 @@
 """Conversations of a policy with an environment, as responses whose tokens have authors.
 
-The environment is asked as turns finish. A turn is drawn from a random stream of its own, named by its conversation and
-its number, so neither the order nor the speed of the environment changes a response.
+The environment is asked as soon as turns finish. Each turn is drawn from a separate random stream, identified by its
+conversation and its number, so neither the order nor the speed of the environment changes a response.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fgrl.rollouts.text import decode, encode_prompt
 from fgrl.types import DrawnResponse, Message, Prompt, Turn
 
 SHOWN = 80
-"""Characters of a turn in an error."""
+"""Maximum number of characters of a turn in an error message."""
 
 
 class Conversing(Drawer):
-    """Another drawer whose responses are conversations with an environment."""
+    """Drawer whose responses are conversations of another drawer with an environment."""
 
     converses = True
 
@@ -53,13 +53,15 @@ class Conversing(Drawer):
 
 
 def talking(drawer: Drawer, environment: Environment | None, model: Any) -> Drawer:
-    """Return the drawer of a model's conversations with an environment; the drawer itself where there is none."""
+    """Return the drawer of a model's conversations with an environment, or the drawer itself if there is no
+    environment.
+    """
     return drawer if environment is None else Conversing(drawer, environment, model)
 
 
 @dataclass
 class Conversation:
-    """A conversation that goes on."""
+    """An unfinished conversation."""
 
     request: DrawRequest
     episode: Episode | None = None
@@ -68,13 +70,13 @@ class Conversation:
     logp: list[float] = field(default_factory=list)
     authors: list[int] = field(default_factory=list)
     text: str = ""
-    """Of the last turn."""
+    """Text of the last turn."""
     turns: list[Turn] = field(default_factory=list)
     version: int = 0
     limited: bool = False
-    """True once a limit has ended it."""
+    """True after a limit has ended it."""
     over: DrawnResponse | None = None
-    """The response, once the episode is being closed."""
+    """The response, while the episode is being closed."""
 
     @property
     def left(self) -> int:
@@ -100,7 +102,7 @@ class Conversations(Drawing):
         self._steps = Steps(one_at_a_time=self.environment.one_at_a_time())
         self._going_on: dict[int, Conversation] = {}
         self._asked: dict[int, int] = {}
-        """The number of the conversation by that of the engine's request."""
+        """Number of the conversation, by the number of the engine's request."""
 
     def submit(self, requests: Sequence[DrawRequest]) -> range:
         own = super().submit(requests)
@@ -123,7 +125,7 @@ class Conversations(Drawing):
         self._steps.call(number, self.environment.step_seconds, function, *arguments)
 
     def _drawn(self, talk: Conversation, number: int, drawn: DrawnResponse) -> None:
-        """Add a turn of the policy, and let the environment answer it."""
+        """Add a turn of the policy, and send it to the environment."""
         talk.token_ids += drawn.token_ids
         talk.logp += drawn.token_logp or []
         talk.authors += [len(talk.turns)] * len(drawn)
@@ -134,7 +136,7 @@ class Conversations(Drawing):
         self._call(number, talk.episode.step, text)
 
     def _answered(self, *, wait: bool = False) -> Iterator[tuple[int, DrawnResponse]]:
-        """Go on with the conversations in which the environment has answered. Yield those that are over."""
+        """Continue the conversations in which the environment has answered. Yield the conversations that have ended."""
         for number, outcome in self._steps.finished(wait=wait):
             talk = self._going_on[number]
             if talk.over is not None:
@@ -169,7 +171,7 @@ class Conversations(Drawing):
         return None
 
     def _stepped(self, talk: Conversation, outcome: Any) -> DrawnResponse | None:
-        """Add what the environment answered. Return the response if the environment has ended the conversation."""
+        """Add the environment's answer. Return the response if the environment has ended the conversation."""
         error = None
         if isinstance(outcome, FgrlError):  # a budget that is spent, an endpoint that knows no such model
             raise outcome
@@ -205,7 +207,7 @@ class Conversations(Drawing):
         return None if talk.limited else talk.response(terminated=bool(terminated))
 
     def _limited(self, talk: Conversation, outcome: Any) -> DrawnResponse:
-        """Add what the environment gave at a limit, and return the response."""
+        """Add the environment's outcome at a limit, and return the response."""
         turn, added, error = talk.turns[-1], outcome, None
         if isinstance(outcome, Exception) and not isinstance(outcome, FAILURES):
             added, error = self.environment.error_reward, _said(outcome)
@@ -221,7 +223,9 @@ class Conversations(Drawing):
         return self.environment.max_observation_tokens
 
     def _reply(self, talk: Conversation, observation: str) -> tuple[tuple[str, list[int]] | None, bool]:
-        """Return an observation as it fits, with its ids, and whether that is all of it; None: there is no room."""
+        """Return the part of an observation that fits, with its ids, and whether it is complete; None if there is no
+        room.
+        """
 
         def ids(text: str) -> list[int]:
             reply = Message(role=talk.turns[-1].role, content=text)
@@ -262,7 +266,7 @@ class Conversations(Drawing):
 
 
 def opening(tokenizer: Any, request: DrawRequest, episode: Episode) -> Prompt:
-    """Return the prompt that a conversation begins with. Raises `DataError` for an empty one."""
+    """Return the prompt at the start of a conversation. Raises `DataError` for an empty prompt."""
     sample = request.sample
     assert sample is not None
     first = sample.prompt if episode.prompt is None else episode.prompt
@@ -272,7 +276,7 @@ def opening(tokenizer: Any, request: DrawRequest, episode: Episode) -> Prompt:
 
 
 def empty_prompt(name: str, prompt: str | Sequence[Message]) -> DataError | None:
-    """Return what is wrong with a prompt without text; None for another one."""
+    """Return the error of a prompt without text; None for other prompts."""
     if prompt if isinstance(prompt, str) else any(turn.content for turn in prompt):
         return None
     return DataError(
@@ -282,7 +286,7 @@ def empty_prompt(name: str, prompt: str | Sequence[Message]) -> DataError | None
 
 
 def seed_of(request: DrawRequest) -> int:
-    """Return the seed of a conversation: the one that its sample names (`meta: {seed: ...}`), else one for its group."""
+    """Return the seed of a conversation: the seed in its sample (`meta: {seed: ...}`), else one for its group."""
     assert request.sample is not None
     given = request.sample.meta.get("seed")
     return given if isinstance(given, int) else seeds.of_name(f"environment\0{request.seed}\0{request.group}", 4) >> 1
@@ -298,7 +302,7 @@ def _said(problem: BaseException) -> str:
 
 
 def _unfit(outcome: Any) -> str | None:
-    """Return what is wrong with the five values of an environment; None: nothing."""
+    """Return the error in the five values of an environment, or None if they are valid."""
     if not isinstance(outcome, tuple) or len(outcome) != 5:
         return f"step returned {type(outcome).__name__}, not (observation, reward, terminated, truncated, info)"
     observation, reward, _terminated, _truncated, info = outcome

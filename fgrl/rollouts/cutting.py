@@ -1,4 +1,4 @@
-"""Prompts that are longer than their limit, and lose their beginning."""
+"""Prompts that are longer than their limit and lose their beginning."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from fgrl.types import Sample
 
 @dataclass(frozen=True)
 class CutPrompts:
-    """How many of several prompts are cut, and the one that loses most."""
+    """Number of prompts that are cut, and the one that loses most."""
 
     count: int
-    """Number of prompts that were looked at."""
+    """Number of prompts that were checked."""
     long: Sequence[bool]
-    """Which of them are longer than the limit."""
+    """True for each prompt that is longer than the limit."""
     limit: int
     longest: int = 0
-    """Tokens of the longest prompt."""
+    """Number of tokens of the longest prompt."""
     id: str = ""
-    """The longest prompt's."""
+    """Id of the longest prompt."""
 
     @property
     def cut(self) -> int:
-        """Number of those that are longer than the limit."""
+        """Return the number of prompts that are longer than the limit."""
         return sum(self.long)
 
     @property
@@ -34,11 +34,11 @@ class CutPrompts:
         return self.cut / self.count if self.count else 0.0
 
     def summary(self) -> dict[str, Any]:
-        """For the summary of a stage; empty where no prompt is cut."""
+        """Return entries for the summary of a stage; empty if no prompt is cut."""
         return {"cut prompts": self.cut} if self.cut else {}
 
     def warning(self) -> str:
-        """Return what is lost, with an example; empty where no prompt is cut."""
+        """Return a warning about the lost text, with an example; empty if no prompt is cut."""
         if not self.cut:
             return ""
         return (
@@ -48,7 +48,9 @@ class CutPrompts:
 
 
 def cut_prompts(tokenizer: Any, samples: Sequence[Sample], max_tokens: int) -> CutPrompts:
-    """Count the prompts of more than `max_tokens` tokens, as the model gets them. An empty one is an environment's."""
+    """Count the prompts of more than `max_tokens` tokens, as the model gets them. An empty prompt comes from an
+    environment.
+    """
     lengths = [len(encode_prompt(tokenizer, sample.prompt)) if sample.prompt else 0 for sample in samples]
     if not lengths:
         return CutPrompts(0, [], max_tokens)

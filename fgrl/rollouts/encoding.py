@@ -45,8 +45,8 @@ def pairs(
     columns: Mapping[str, Column] | None = None,
     reads: Collection[str] = (),
 ) -> TokenTable:
-    """Rows 2i are chosen, 2i+1 rejected. `columns` declares the columns that will be added, `reads` names those that
-    come with the pairs (`carried`).
+    """Return a table in which rows 2i are chosen and rows 2i+1 rejected. `columns` declares the columns that will be
+    added, `reads` names the columns that come with the pairs (`carried`).
     """
     table = TokenTable(columns)
     given: list[tuple[str, Mapping[str, Any]]] = []
@@ -61,16 +61,16 @@ SIDES = ("chosen", "rejected")
 
 
 def of_side(meta: Mapping[str, Any], side: str) -> dict[str, Any]:
-    """Return what a pair's `meta` has for one of its responses: {chosen: ..., rejected: ...} is divided, anything else
-    is of both.
+    """Return the entries of a pair's `meta` for one of its responses: {chosen: ..., rejected: ...} is divided, other
+    entries apply to both.
     """
     divided = {name: isinstance(value, Mapping) and set(value) == set(SIDES) for name, value in meta.items()}
     return {name: value[side] if divided[name] else value for name, value in meta.items()}
 
 
 def carry(table: TokenTable, given: Sequence[tuple[str, Mapping[str, Any]]], reads: Collection[str]) -> None:
-    """Set the columns `reads` of all rows from what came with each of them. given: where it stands, and the values by
-    name.
+    """Set the columns `reads` of all rows from the values that came with each row. given: place of the row, and the
+    values by name.
     """
     for row, (where, values) in zip(table, given, strict=bool(given)):
         for name in sorted(reads):
@@ -84,10 +84,11 @@ def carry(table: TokenTable, given: Sequence[tuple[str, Mapping[str, Any]]], rea
 
 
 def carried(value: Any, declared: Column, length: int, lost: int, where: str) -> Tensor:
-    """Return a value of a sample or a pair as a column: a number, or where the column has one per token a list of them.
+    """Return a value of a sample or a pair as a column: a number, or a list of numbers if the column has one per token.
 
-    length: tokens of the response as it is trained on, with the end-of-sequence token, after `lost` were cut off. The
-    list is about the whole response; where it lacks the end-of-sequence token, this one has the declared fill.
+    length: number of tokens of the response in training, including the end-of-sequence token, after `lost` tokens were
+    cut off. The list is about the whole response. If it has no value for the end-of-sequence token, this token has the
+    declared fill.
     """
     numbers = value if isinstance(value, list) else [value]
     if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
@@ -111,7 +112,7 @@ def carried(value: Any, declared: Column, length: int, lost: int, where: str) ->
 
 
 def fitting(table: TokenTable, model: Any) -> TokenTable:
-    """Return the table. Raises `DataError` when the model has no positions for its longest row."""
+    """Return the table. Raises `DataError` if the model has no positions for its longest row."""
     lengths = map(sum, zip(table.lengths("prompt"), table.lengths(), strict=True))
     model.check_length(max(lengths, default=0), "set `max_tokens` to cut responses, and `max_prompt_tokens` below it")
     return table

@@ -1,4 +1,4 @@
-"""What drawers have in common that draw from the very module that is trained."""
+"""Common parts of drawers that draw from the trained module itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ else:
 
 
 class InProcess(Drawer):
-    """The model itself: its weights are there as soon as they change."""
+    """Drawer that uses the model itself, so that changed weights are used at once."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -37,15 +37,15 @@ class InProcess(Drawer):
         return self.drawing().all_of(requests)
 
     def check(self, requests: Sequence[DrawRequest]) -> None:
-        """Raise `DataError` for a request that is longer than what the model reads."""
+        """Raise `DataError` for a request that is longer than the model's positions."""
         longest = max((len(one.prompt) + one.sampling.max_new_tokens for one in requests), default=0)
         self.model.check_length(
             longest, "lower `max_prompt_tokens`, which cuts prompts at their beginning, or `max_new_tokens`"
         )
 
     def error_of_trial(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> float:
-        """Draw responses to these prompts. Return how far the log-probabilities of their tokens are from those that the model gives
-        them, on average.
+        """Draw responses to these prompts. Return the mean difference between the engine's log-probabilities of their
+        tokens and the model's.
         """
         requests = [DrawRequest(Prompt(tuple(prompt)), sampling, 0, row) for row, prompt in enumerate(prompts)]
         drawn = self.draw(requests)
@@ -57,7 +57,7 @@ class InProcess(Drawer):
 
     @contextmanager
     def passes(self) -> Iterator[None]:
-        """Inside, the model is read without gradients and dropout."""
+        """Read the model without gradients and dropout inside the context."""
         with torch.no_grad(), models.evaluating(self.model), self.model.low_precision():
             yield
 

@@ -1,6 +1,6 @@
-"""Drawn responses on disk, before they are scored: a run that is killed meanwhile goes on with the same responses.
+"""Drawn responses on disk, before they are scored: a run that is killed meanwhile continues with the same responses.
 
-The random streams alone do not promise that: an engine in another process may draw others after a restart.
+Random streams alone do not guarantee this: an engine in another process may draw others after a restart.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from fgrl.kinds import Drawer, Drawing, DrawRequest
 from fgrl.types import DrawnResponse, Message, Prompt, Turn
 
 FOLDER = "drawn"
-"""In the stage's folder: `<rank>-<iteration>.jsonl`."""
+"""Folder in the stage's folder with files `<rank>-<iteration>.jsonl`."""
 END = 30.0
-"""Seconds that an engine has to notice that the run stops."""
+"""Seconds that an engine has to react when the run stops."""
 
 
 class Kept(Drawer):
-    """Another drawer, whose responses are kept in a file. New weights go to that drawer, which is also the one to
-    close.
+    """Drawer that stores the responses of another drawer in a file. New weights go to that drawer, which must be closed
+    itself.
     """
 
     def __init__(self, drawer: Drawer, file: Path, missed: Callable[[], object] = lambda: None) -> None:
-        """`missed` is called before responses are drawn that are not in the file."""
+        """Create the drawer. `missed` is called before responses are drawn that are not in the file."""
         self._drawer, self._file, self._missed = drawer, file, missed
         self.converses = drawer.converses
 
     def draw(self, requests: Sequence[DrawRequest]) -> list[DrawnResponse]:
-        """Return the responses in the file to these requests; what is not there is drawn, and written to the file."""
+        """Return the responses to these requests from the file; missing responses are drawn, and written to the file."""
         return self.drawing().all_of(requests)
 
     def drawing(self) -> Drawing:
@@ -45,7 +45,9 @@ class Kept(Drawer):
 
 
 class Keeping(Drawing):
-    """Responses of a file, and those of another drawing, which are written to it as they finish."""
+    """Drawing that takes responses from a file and from another drawing, whose responses are written to the file as
+    they finish.
+    """
 
     def __init__(self, drawer: Drawer, others: Drawing, file: Path, missed: Callable[[], object]) -> None:
         super().__init__(drawer)
@@ -53,7 +55,7 @@ class Keeping(Drawing):
         self._kept = _read(file)
         self._found: deque[tuple[int, DrawnResponse]] = deque()
         self._asked: dict[int, tuple[int, str]] = {}
-        """For a number of the other drawing: ours, and what identifies the request."""
+        """Our number of a request and its identification, by the number in the other drawing."""
 
     def submit(self, requests: Sequence[DrawRequest]) -> range:
         numbers = super().submit(requests)
@@ -97,8 +99,8 @@ class Keeping(Drawing):
 
 
 def _read(file: Path) -> dict[str, DrawnResponse]:
-    """Return the responses in a file. A line that was cut off has none, and a conversation in which the environment failed
-    is begun again.
+    """Return the responses in a file. An incomplete line is ignored, and a conversation in which the environment failed
+    is started again.
     """
     kept: dict[str, DrawnResponse] = {}
     for line in file.read_bytes().split(b"\n") if file.exists() else []:
@@ -121,8 +123,8 @@ def _as_drawn(
 
 
 def of_engine(response: DrawnResponse) -> dict[str, Any]:
-    """Return what a drawer said about a response, without what `rollouts` added: the text, and the prompt where it is
-    that of the request.
+    """Return a drawer's own data about a response, without the text that `rollouts` added, and without the prompt if it
+    is that of the request.
     """
     fields = {name: value for name, value in vars(response).items() if name not in ("prompt", "text", "thought")}
     if not response.turns and response.lost is None:
@@ -132,7 +134,7 @@ def of_engine(response: DrawnResponse) -> dict[str, Any]:
 
 
 def fingerprint(request: DrawRequest) -> str:
-    """Return a hash of everything that decides what is drawn, apart from the weights: each response has the version of
+    """Return a hash of everything that determines the response, except the weights: each response has the version of
     those.
     """
     sampling = request.sampling.model_dump(exclude={"batch_size"})
@@ -143,20 +145,22 @@ def fingerprint(request: DrawRequest) -> str:
 
 
 class Draws:
-    """The draws of a training, each kept in a file of its own. One may be made in a thread, meanwhile no other is made. A
-    context manager, which ends it.
+    """Draws of a training, each stored in a separate file. One may be made in a thread; meanwhile no other is made. The
+    object is a context manager, which ends the thread.
     """
 
     def __init__(
         self, drawer: Drawer, folder: Path, rank: int, talking: Callable[[Drawer], Drawer] = lambda drawer: drawer
     ) -> None:
-        """`folder` is the stage's. talking: may make a drawer of conversations out of one of turns; both are kept."""
+        """Create the draws. `folder` is the stage's. talking: function that may turn a drawer of turns into a drawer of
+        conversations; both are stored.
+        """
         self._drawer, self._folder, self._rank, self._talking = drawer, folder / FOLDER, rank, talking
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
     def of(self, number: int) -> Drawer:
-        """Return the drawer of an iteration, after the one that draws ahead has finished. Raises what it raised."""
+        """Return the drawer of an iteration, after the draw in the thread has finished. Raises the thread's error."""
         self.wait()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -184,7 +188,7 @@ class Draws:
             stops.forget(threading.get_ident())  # a later thread may have the same number
 
     def wait(self) -> None:
-        """Return when nothing is drawn any more. Raises `KeyboardInterrupt` if the run is to stop."""
+        """Wait until no draw is running. Raises `KeyboardInterrupt` if the run is to stop."""
         while self._thread is not None and self._thread.is_alive():
             stops.point()
             self._thread.join(0.1)
@@ -203,7 +207,7 @@ class Draws:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End the thread; one whose engine does not look at `stops.point` ends when the engine is closed."""
+        """End the thread. If its engine does not check `stops.point`, it ends when the engine is closed."""
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive() and thread.ident is not None:
             stops.ask(thread.ident)

@@ -1,4 +1,4 @@
-"""Token ids as padded tensors, parts of such tensors, and passes over more rows than go through a model at once."""
+"""Token ids as padded tensors, parts of such tensors, and passes over more rows than the model reads at once."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def pad(
     eos_ids: Iterable[int],
     min_new_tokens: int = 0,
 ) -> Tokens:
-    """Prompts [B,P] padded on the left, responses [B,T] on the right.
+    """Return prompts [B,P] padded on the left and responses [B,T] padded on the right.
 
-    `turn` is that of a `DrawnResponse`, and 0 for the tokens of other responses. `eos` marks a response's last token when it is one of `eos_ids`; padding with the same id is never marked. `no_end`
-    marks the first `min_new_tokens` tokens of each response, where it was drawn with such a bound.
+    `turn` is that of a `DrawnResponse`, and 0 for the tokens of other responses. `eos` marks a response's last token if
+    it is one of `eos_ids`; padding with the same id is never marked. `no_end` marks the first `min_new_tokens` tokens
+    of each response, if it was drawn with such a bound.
     """
     ends = set(eos_ids)
     prompt_ids, prompt_mask = pad_prompts(prompts, pad_id)
@@ -52,17 +53,17 @@ def pad(
 
 
 def pad_rows(rows: Sequence[Mapping[str, Any]], pad_id: int, eos_ids: Iterable[int]) -> Tokens:
-    """`pad` of rows with a "prompt" and a "response"."""
+    """Return `pad` of rows with a "prompt" and a "response"."""
     return pad([row["prompt"] for row in rows], [row["response"] for row in rows], pad_id, eos_ids)
 
 
 def pad_responses(model: Any, responses: Sequence[DrawnResponse], min_new_tokens: int = 0) -> Tokens:
-    """`pad` of responses to their own prompts."""
+    """Return `pad` of responses to their own prompts."""
     return pad([each.prompt for each in responses], responses, model.pad_id, model.eos_ids, min_new_tokens)
 
 
 def pad_prompts(prompts: Sequence[Ids], pad_id: int, width: int = 1) -> tuple[Tensor, Tensor]:
-    """Prompts [B,P] padded on the left to at least `width` tokens, and which tokens are real, bool [B,P]."""
+    """Return prompts [B,P] padded on the left to at least `width` tokens, and a mask of the real tokens, bool [B,P]."""
     return _padded([ids_of(prompt) for prompt in prompts], pad_id, left=True, width=width)
 
 
@@ -78,7 +79,7 @@ def _padded(rows: Sequence[Sequence[int]], pad_id: int, *, left: bool, width: in
 
 
 def trim(tokens: Tokens) -> Tokens:
-    """Without the columns that are padding in every row (one column is always left)."""
+    """Return the tokens without the columns that are padding in every row (at least one column is left)."""
     masks = (tokens.prompt_mask, tokens.mask)
     prompts, responses = (max(1, int(mask.sum(1).max())) if len(mask) else 1 for mask in masks)
     return Tokens(
@@ -100,7 +101,7 @@ def select(tokens: Tokens, rows: Any) -> Tokens:
 
 
 FROZEN_MICRO_BATCH_SIZE = 16
-"""Rows of one pass of a frozen model over given responses, where no setting of the recipe chooses it."""
+"""Number of rows of one pass of a frozen model over given responses, if no setting of the recipe chooses it."""
 
 
 def micro_batches(
@@ -113,13 +114,13 @@ def micro_batches(
     columns: Sequence[Tensor] = (),
     equal: bool = False,
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield indices [b] of rows of `tokens`, and these rows, trimmed and on `device`, until all rows have come once.
-    These rows of each of the `columns` [B,T] follow, trimmed alike.
+    """Yield indices [b] of rows of `tokens`, and these rows, trimmed and on `device`, each row once. These rows of each
+    of the `columns` [B,T] follow, trimmed alike.
 
-    Rows of one micro-batch have similar lengths or, where the models that read them read `shared` prompts once, a
-    prompt in common (`models.arrange`). packed: the models read rows without padding, and a micro-batch has at most so many
-    tokens instead of `micro_batch_size` rows. equal: all processes call this, each with a row at least, and get equally many
-    micro-batches: those that have fewer get their last one again.
+    Rows of one micro-batch have similar lengths or, if the models read `shared` prompts once, a common prompt
+    (`models.arrange`). packed: maximum number of tokens of a micro-batch, instead of `micro_batch_size` rows, if the
+    models read rows without padding. equal: all processes call this, each with at least one row, and get the same
+    number of micro-batches: a process with fewer gets its last one again.
     """
     prompts = [tuple(row) for row in tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1).tolist()]
     lengths, responses = tokens.prompt_mask.sum(1).tolist(), tokens.mask.sum(1).tolist()
@@ -151,10 +152,10 @@ def in_micro_batches(
 ) -> dict[str, Tensor]:
     """Run `compute` over `micro_batches`, and put the [b,t] results back in order.
 
-    compute: gets the tokens of a micro-batch, and the same part of each of the `columns` [B,T].
-    readers: the models that it reads. The tokens of a micro-batch are on their device. Where each process has a part of the
-    weights of one of them, all processes call this, also one without rows.
-    Results are zero-padded to [B,T] and returned on the device of `tokens`.
+    compute: function of the tokens of a micro-batch, and the same part of each of the `columns` [B,T]. readers: the
+    models that it uses. The tokens of a micro-batch are on their device. If the weights of one of them are sharded, all
+    processes call this, also a process without rows. Results are zero-padded to [B,T] and returned on the device of
+    `tokens`.
     """
     sharded, budgets = any(reader.sharded for reader in readers), [reader.packed_tokens for reader in readers]
     if sharded and not len(tokens.mask):

@@ -2,7 +2,7 @@
 
 The file's name is a hash of the model's weights and of every token id that the pass reads. All epochs and all recipes
 with the same model and data share the file; the entropy cutoff is not part of the name. While a pass is running, its
-finished parts are in a folder of the same name, so that a killed pass resumes after the last complete part.
+finished parts are in a folder with the same name, so that a killed pass resumes after the last complete part.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from fgrl.rollouts.rows import EncodedRow, Ragged, TokenTable
 from fgrl.types import Ref, Segmentable
 
 VERSION = 1
-"""Increased when a pass computes something else, so that stored results of older versions are not found."""
+"""Version of the computation. It is increased when a pass computes something else, so that older stored results are not
+found.
+"""
 PART = 32
-"""Groups of rows in one part: the most that a killed process has to compute again."""
+"""Number of groups of rows in one part: the most that a killed process has to compute again."""
 
 
 def identity(spec: ModelSpec, run: Run) -> str:
-    """Return a text that identifies the weights: the digest of the files when another stage made them."""
+    """Return a text that identifies the weights: the digest of the files if another stage made them."""
     if isinstance(spec.base, Ref):
         digest = digests.digest_of_folder(run.path(spec.base))
         parts = {"step": spec.step, "auxiliary": spec.auxiliary}
@@ -45,7 +47,7 @@ def identity(spec: ModelSpec, run: Run) -> str:
 
 
 def lengths(rows: Sequence[EncodedRow], what: str) -> list[int]:
-    """Tokens of every row's "prompt" or "response"."""
+    """Return the number of tokens of every row's "prompt" or "response"."""
     return rows.lengths(what) if isinstance(rows, TokenTable) else [len(row[what]) for row in rows]
 
 
@@ -64,7 +66,8 @@ def cached_pass(
     name: str, field: str, rows: Sequence[EncodedRow], run: Run, spec: ModelSpec,
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE,
 ) -> Ragged:  # fmt: skip
-    """Return a field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] each.
+    """Return a field of `rollouts.score` under a frozen model for all rows: one tensor [length of response] for each
+    row.
 
     Every process of a stage calls this with the same rows, and computes a share of the parts.
     """
@@ -123,9 +126,7 @@ def _scores(
 
 
 def kept(file: Path, run: Run) -> Tensor | None:
-    """Return what was stored; None where it has to be computed, because there is no such file or it has changed
-    since.
-    """
+    """Return the stored values; None if they must be computed, because the file is missing or has changed since."""
     try:
         with safe_open(file, "pt") as stored:
             values: Tensor = stored.get_tensor("values")
@@ -146,14 +147,16 @@ def _sha256(values: Tensor) -> str:
 
 
 def keep(values: Tensor, file: Path) -> None:
-    """Finished by rename, because two stages may compute the same pass at the same time."""
+    """Store values by rename, because two stages may compute the same pass at the same time."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomically(file) as partial:
         save_file({"values": values}, partial, {"sha256": _sha256(values)})
 
 
 def entropies(rows: Sequence[EncodedRow], run: Run, spec: ModelSpec) -> Ragged:
-    """Entropy in nats of the distribution each response token was predicted by (segment paper, section 2.2)."""
+    """Return the entropy in nats of the distribution that each response token was predicted by (segment paper, section
+    2.2).
+    """
     return cached_pass("entropy", "ref_entropy", rows, run, spec)
 
 

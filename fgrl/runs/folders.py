@@ -29,18 +29,20 @@ from fgrl.runs.stage import Stage, find
 
 RESERVED = ("stages", "cache", "sweeps")
 LOCK = ".running"
-"""In the folder of a run: held by the process that works on it."""
+"""File in the folder of a run whose lock is held by the process that works on it."""
 TIME, STAMP = "%Y-%m-%dT%H:%M:%SZ", "%Y%m%dT%H%M%SZ"
-"""UTC, to the second: in records, and in the names of folders."""
+"""Formats of UTC times, to the second: in records, and in the names of folders."""
 
 
 def now() -> str:
-    """UTC, to the second: `2026-05-01T09:30:00Z`."""
+    """Return the time in UTC, to the second: `2026-05-01T09:30:00Z`."""
     return datetime.now(UTC).strftime(TIME)
 
 
 def newest_first(runs: Iterable[Path]) -> list[Path]:
-    """Return folders of runs by the times in their names; of one second the one that was changed last comes first."""
+    """Return folders of runs, sorted by the times in their names, newest first. Of folders with the same second, the
+    one that was changed last comes first.
+    """
     return sorted(runs, key=lambda run: (run.name.partition("-")[0], run.lstat().st_mtime_ns), reverse=True)
 
 
@@ -51,7 +53,7 @@ class Runs:
     root: Path
 
     def check(self) -> None:
-        """Raise `UsageError` where the folder, or one above it, is a file."""
+        """Raise `UsageError` if the folder, or a folder above it, is a file."""
         try:
             existing = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
         except (OSError, ValueError) as error:  # a name too long, a circle of links, a NUL
@@ -62,8 +64,8 @@ class Runs:
             raise UsageError(f"--runs {self.root}: {existing} is a file, and runs are kept in a folder")
 
     def take(self, folder: Path) -> None:
-        """Make sure that a stage's folder, whose lock this process holds, is fgrl's own, and remove what a killed
-        process left half written in it. Raises `LinkRefused`.
+        """Make sure that a stage's folder, whose lock this process holds, belongs to fgrl, and remove incomplete files
+        of a killed process. Raises `LinkRefused`.
         """
         refuse_links(folder, self.root)
         for left in leftovers(folder, idle=0):
@@ -78,7 +80,7 @@ class Runs:
         return self.root / "cache"
 
     def find(self, key: str) -> Stage | None:
-        """Return the stage with a key, whatever it was called; a finished one when there are two."""
+        """Return the stage with a key, whatever its name is; a finished stage if there are two."""
         return find(self.stages, key)
 
     def stage_lock(self, key: str) -> Path:
@@ -86,8 +88,8 @@ class Runs:
         return self.stages / ".locks" / f"{key}.lock"
 
     def key_in(self, text: str) -> str | None:
-        """Return the key of the stage in whose folder a path lies; None for any other text. Links, such as those in the
-        folder of a run, are followed.
+        """Return the key of the stage in whose folder a path is, or None for any other text. Links, such as those in
+        the folder of a run, are followed.
         """
         if "/" not in text or "\n" in text or "\0" in text:
             return None
@@ -98,17 +100,17 @@ class Runs:
         )
 
     def invocations(self, recipe: str) -> list[Path]:
-        """Invocation folders of a recipe, newest first."""
+        """Return the invocation folders of a recipe, newest first."""
         return newest_first(folder for folder in (self.root / recipe).glob("*Z-*") if folder.is_dir())
 
     def every_invocation(self) -> list[Path]:
-        """Invocation folders of all recipes, newest first."""
+        """Return the invocation folders of all recipes, newest first."""
         known = (folder for folder in self.root.glob("*/*Z-*") if folder.is_dir())
         return newest_first(folder for folder in known if folder.parent.name not in RESERVED)
 
     def new_invocation(self, recipe: str, short: str) -> Path:
-        """Make `runs/<recipe>/<UTC>-<short key>/`; two in one second get different names. What killed processes left
-        half written in earlier ones and in the cache is removed. Raises `LinkRefused`.
+        """Create `runs/<recipe>/<UTC>-<short key>/`; two in one second get different names. Incomplete files of killed
+        processes in earlier folders and in the cache are removed. Raises `LinkRefused`.
         """
         if (self.root / recipe).is_symlink():
             raise LinkRefused(self.root / recipe)
@@ -130,10 +132,11 @@ class Runs:
 
     @contextmanager
     def lock(self, key: str, waiting: Callable[[str], None], leave: Callable[[], bool]) -> Iterator[bool]:
-        """Hold the lock of a stage. While another process has it, `waiting` is called once with who that is.
+        """Hold the lock of a stage. While another process holds it, `waiting` is called once with a description of that
+        process.
 
-        Gives False, without the lock, when `leave()` turns true while waiting. The lock dies with its process, so
-        nothing is left to clean up after a SIGKILL.
+        Yields False, without the lock, when `leave()` returns true while waiting. The lock ends with its process, so
+        nothing has to be removed after a SIGKILL.
         """
         file = self.stage_lock(key)
         refuse_links(file.parent, self.root)
@@ -160,7 +163,7 @@ class Runs:
 
 
 def is_locked(lock: Path) -> bool:
-    """Return True if a process holds this lock; False where there is no such file."""
+    """Return True if a process holds this lock; False if there is no such file."""
     if lock.is_symlink():
         raise LinkRefused(lock)
     if not lock.exists():

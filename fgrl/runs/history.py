@@ -1,7 +1,7 @@
-"""Everything in a folder of runs: the runs, the stages that each used, and how large they are.
+"""Contents of a folder of runs: the runs, the stages that each used, and their sizes.
 
-Reads only small files, so that hundreds of runs are listed at once. What is missing or broken leaves a field empty, and
-never fails the list.
+Only small files are read, so that hundreds of runs are listed quickly. A missing or broken file leaves a field empty,
+and never makes the list fail.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fgrl.runs.stage import Stage
 
 
 class History:
-    """The runs and stages in a folder of runs. Raises `UsageError` when that is a file."""
+    """Runs and stages in a folder of runs. Raises `UsageError` if the folder is a file."""
 
     def __init__(self, runs: Runs) -> None:
         runs.check()
         self.runs = runs
         self.by_key: dict[str, list[Stage]] = {}
-        """Stages: one that was renamed while it was unfinished may have two folders."""
+        """Stages by key: a stage that was renamed while it was unfinished may have two folders."""
         for folder in sorted(runs.stages.glob("*-*")):
             if not folder.is_symlink() and folder.is_dir():
                 self.by_key.setdefault(folder.name.rpartition("-")[2], []).append(Stage(folder))
@@ -35,7 +35,7 @@ class History:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all stages and of the runs' own folders; a shared stage counts once."""
+        """Return the bytes of all stages and of the runs' own folders; a shared stage counts once."""
         return sum(stage.bytes for stage in self.stages) + sum(run.bytes for run in self.entries)
 
     def used_by(self, run: Run) -> list[Stage]:
@@ -47,7 +47,9 @@ class History:
         return sum(any(stage.finished for stage in self.by_key.get(key, [])) for key in run.keys.values())
 
     def needed_by(self, runs: Iterable[Run]) -> set[str]:
-        """Keys of the stages that these runs used or will use, and of the stages whose products those read."""
+        """Return the keys of the stages that these runs used or will use, and of the stages whose products these stages
+        read.
+        """
         needed: set[str] = set()
         waiting = [key for run in runs for key in (*run.keys.values(), *run.reads)]
         while waiting:
@@ -58,7 +60,9 @@ class History:
         return needed
 
     def _upstream(self, stage: Stage) -> Iterator[str]:
-        """Keys of the stages whose products it read, and of those that contain the base models of its adapters."""
+        """Yield the keys of the stages whose products a stage read, and of the stages that contain the base models of
+        its adapters.
+        """
         if stage.finished:
             yield from stage.record.upstream.values()
         for file in (*stage.out.glob("fgrl.json"), *stage.out.glob("*/fgrl.json"), *stage.out.glob("*/*/fgrl.json")):

@@ -1,4 +1,4 @@
-"""Reading files of a run that may be missing, cut off or damaged: a note instead of an exception."""
+"""Reading of a run's files that may be missing, incomplete or damaged: a note instead of an exception."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read_json(path: Path, notes: list[str], what: str = "") -> dict[str, Any]:
-    """Return a JSON object; empty, with a note, when there is none."""
+    """Return a JSON object, or an empty one with a note if it cannot be read."""
     try:
         value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
@@ -32,12 +32,12 @@ def read_json(path: Path, notes: list[str], what: str = "") -> dict[str, Any]:
 
 
 def read_lines(path: Path, notes: list[str], where: str) -> Iterator[dict[str, Any]]:
-    """JSON objects, one per line. Other lines (a killed process leaves half a line) are counted in a note."""
+    """Yield JSON objects, one per line. Other lines (a killed process leaves half a line) are counted in a note."""
     return _read(path, _object, notes, where)
 
 
 def read_records(path: Path, record: type[R], notes: list[str], where: str) -> Iterator[R]:
-    """Return the same of records."""
+    """Yield records, one per line. Other lines are counted in a note."""
     return _read(path, record.model_validate_json, notes, where)
 
 
@@ -66,12 +66,12 @@ def _object(line: str) -> dict[str, Any]:
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """Return a JSON object; empty for anything else."""
+    """Return the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def finite(value: object) -> float | None:
-    """`value` as a float when it is a finite number, else None."""
+    """Return `value` as a float if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

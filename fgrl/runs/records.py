@@ -1,11 +1,11 @@
-"""The records of a run and of a stage: what `Run` and `Stage`, their only readers and writers, keep in their files.
+"""Records of a run and of a stage. `Run` and `Stage` are the only readers and writers of their files.
 
     runs/<recipe>/<UTC>-<short key>/summary.json    `RunRecord`, written again after every stage
-    runs/<recipe>/<UTC>-<short key>/inputs.json     what its stages read, written at its start
+    runs/<recipe>/<UTC>-<short key>/inputs.json     inputs of its stages, written at its start
     runs/stages/<stage>-<key>/stage.json            `StageRecord`, written last, by rename: unfinished without it
     runs/stages/<stage>-<key>/alarms.json           its alarms, written when they go off, until it is finished
 
-A stage counts as finished while its product is what the record lists. Sizes are compared whenever a record is read,
+A stage counts as finished as long as its product matches the record. Sizes are compared whenever a record is read,
 contents before another stage reads the product and by `fgrl doctor RUNS`.
 """
 
@@ -22,13 +22,11 @@ RUN, STAGE, ALARMS = "summary.json", "stage.json", "alarms.json"
 
 
 class Broken(FgrlError):
-    """A stage's folder holds something else than its record says; the message names the file. It counts as
-    unfinished.
-    """
+    """A stage's folder does not match its record; the message names the file. The stage counts as unfinished."""
 
 
 class Unfinished(Broken):
-    """There is no record yet."""
+    """The stage has no record yet."""
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------
@@ -54,23 +52,23 @@ class StageRecord(Record):
     """Type of the product: "Checkpoint", "Samples", ..."""
     recipe: str
     made: str
-    """UTC, as `2026-05-01T09:30:00Z`."""
+    """Time in UTC, as `2026-05-01T09:30:00Z`."""
     seconds: float
     upstream: dict[str, str] = {}
-    """Keys of the stages whose products it read, by the names that its settings have for them."""
+    """Keys of the stages whose products it read, by their names in its settings."""
     summary: dict[str, Any]
     """Report of the stage at its end."""
     identity: dict[str, Any]
-    """Content of which its key is the hash."""
+    """Content whose hash is its key."""
     versions: dict[str, str] = {}
     files: dict[str, ProductFile]
     """Files of the product, by relative path."""
     alarms: list[AlarmRecord] | None = None
-    """Those of a training, in the order in which they went off; None: nothing watched."""
+    """Alarms of a training, in the order in which they were raised; None if nothing was watched."""
 
     @property
     def limit(self) -> int | None:
-        """`--limit` of a trial."""
+        """Return `--limit` of a trial, or None."""
         return self.identity.get("limit")
 
 
@@ -78,8 +76,8 @@ class StageRecord(Record):
 
 
 class Lenient(Record):
-    """A record whose damaged parts are the fields' defaults: what failed is shown too. The context's "notes" name
-    them.
+    """Record in which damaged fields have their defaults, so that failed runs can be shown too. The context's "notes"
+    name these fields.
     """
 
     model_config = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
@@ -103,7 +101,7 @@ class UsedStage(Lenient):
     kind: str = ""
     """Name of the stage's component."""
     dir: str = ""
-    """Its folder, seen from that of the run."""
+    """Path of its folder, relative to the run's folder."""
     cached: bool = False
     done: bool = False
     why: str = ""
@@ -114,31 +112,31 @@ class UsedStage(Lenient):
 
 
 class RunRecord(Lenient):
-    """An invocation, as far as it has come."""
+    """Record of an invocation, up to its present state."""
 
     recipe: str = ""
     path: str = ""
-    """The recipe's address, as it was given."""
+    """The recipe's address, as given."""
     about: str = ""
     seed: int = 0
     key: str = ""
-    """Eight digits that stand for the keys of all its stages."""
+    """Eight digits that identify the combination of the keys of all its stages."""
     command: list[str] = []
     sweep: str = ""
     """Name of the folder of the sweep that it belongs to."""
     started: str = ""
-    """UTC, as `2026-05-01T09:30:00Z`."""
+    """Time in UTC, as `2026-05-01T09:30:00Z`."""
     finished: str | None = None
     seconds: float | None = None
     exit: int | None = None
-    """Exit code; None: it has not ended, or was killed."""
+    """Exit code; None if it has not ended, or was killed."""
     error: str = ""
     stages: dict[str, UsedStage] = {}
-    """Those that it has come to, by name."""
+    """Stages that it has reached, by name."""
     conclusions: dict[str, Any] | None = None
-    """What `fgrl.runs.results` concluded; None while it has not ended."""
+    """Conclusions of `fgrl.runs.results`; None while it has not ended."""
 
     @property
     def state(self) -> str:
-        """Either "finished", "failed", "interrupted", or "unfinished": it was killed, or works."""
+        """Return "finished", "failed", "interrupted", or "unfinished" (killed, or still working)."""
         return {None: "unfinished", DONE: "finished", INTERRUPTED: "interrupted"}.get(self.exit, "failed")

@@ -1,7 +1,7 @@
 """A run on disk, `runs/<recipe>/<UTC>-<short key>/`: the only reader and writer of its files.
 
-What is in the folder is read when it is asked for. What is missing or broken becomes a note, never an exception: a page
-about a failed run must not fail too. Secrets that an earlier version wrote there are left out, and hidden from then on.
+Files are read when they are needed. A missing or broken file becomes a note, never an exception: a page about a failed
+run must not fail too. Secrets that an earlier version wrote there are left out, and hidden from then on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fgrl.runs.records import RUN, Broken, RunRecord, Unfinished, UsedStage
 from fgrl.runs.stage import LOADER, RECIPE, Stage, size_of
 
 INPUTS = "inputs.json"
-"""From the start of a run: the keys of its stages, and of the stages whose products they read."""
+"""File with the keys of a run's stages, and of the stages whose products they read. It is written when the run starts."""
 LOG_LINES = 30
 RUNNING = "running"
 
@@ -39,20 +39,22 @@ class Run:
     _stages_are: type[Stage] = Stage
 
     command = ""
-    """Command that runs it, where it is a recipe that was named; empty for the folder of a run."""
+    """Command that runs it, if a recipe was named; empty for the folder of a run."""
     overrides: Sequence[str] = ()
-    """Those of the command."""
+    """Overrides of the command."""
     address = ""
-    """The recipe that was named."""
+    """Address of the named recipe."""
 
     def __init__(self, folder: Path, *, quick: bool = False) -> None:
-        """quick: one of many; its record is read without its recipe, whose secrets are then not known."""
+        """Open a run. quick: for lists of many runs; its record is read without its recipe, so that the recipe's
+        secrets are not known.
+        """
         self.folder, self.quick = folder, quick
         self._lock: FileLock | None = None
         self.notes: list[str] = []
-        """What could not be read of the files that have been read."""
+        """Notes on contents of the read files that could not be read."""
         self.damage: list[str] = []
-        """The same of its record."""
+        """Notes on contents of its record that could not be read."""
 
     # -- reading ----
 
@@ -66,7 +68,7 @@ class Run:
 
     @cached_property
     def written(self) -> dict[str, Any]:
-        """The recipe as plain data, as it was written, to be compared and not to be shown."""
+        """Return the recipe as plain data, as it was written, for comparisons and not for display."""
         try:
             return mapping(yaml.load(self.written_text, LOADER))
         except (yaml.YAMLError, RecursionError) as error:
@@ -75,19 +77,21 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The recipe as plain data, with everything that it extends and all overrides; {} when it cannot be parsed."""
+        """Return the recipe as plain data, with everything that it extends and all overrides; {} if it cannot be
+        parsed.
+        """
         remember(self.written)
         return mapping(hide_in(self.written))
 
     @property
     def text(self) -> str:
-        """The text of its recipe."""
+        """Return the text of its recipe."""
         _ = self.settings  # its secrets are known before it is shown
         return hide(self.written_text)
 
     @cached_property
     def record(self) -> RunRecord:
-        """Its record; what cannot be read is its default."""
+        """Return its record; fields that cannot be read have their defaults."""
         settings = {} if self.quick else self.settings
         content = read_json(self.folder / RUN, self.damage, what="the run has not ended, or was killed")
         record = RunRecord.model_validate(hide_in(content), context={"notes": self.damage})
@@ -104,7 +108,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The recipe's."""
+        """Return the name of the recipe."""
         return self.record.recipe
 
     @property
@@ -114,17 +118,17 @@ class Run:
 
     @property
     def state(self) -> str:
-        """Either "finished", "failed", "interrupted" or "unfinished"."""
+        """Return "finished", "failed", "interrupted" or "unfinished"."""
         return self.record.state
 
     @property
     def error(self) -> str:
-        """Reason for the failure; empty otherwise."""
+        """Return the reason for the failure; empty if there is none."""
         return self.record.error
 
     @property
     def state_now(self) -> str:
-        """Its state; "running" while a process works on it or on one of its stages."""
+        """Return its state; "running" while a process works on it or on one of its stages."""
         if self.record.exit is None:
             unfinished = [self.runs.stage_lock(used.key) for used in self.record.stages.values() if not used.done]
             if any(map(is_locked, [self.folder / LOCK, *unfinished])):
@@ -133,12 +137,14 @@ class Run:
 
     @property
     def runs(self) -> Runs:
-        """The folder of runs that it is in."""
+        """Return the folder of runs that contains it."""
         return Runs(self.folder.resolve().parent.parent)
 
     @property
     def started(self) -> str:
-        """UTC, as `2026-05-01T09:30:00Z`; of the folder's name where the record has no time, empty without both."""
+        """Return the UTC time, as `2026-05-01T09:30:00Z`; from the folder's name if the record has no time, empty
+        without both.
+        """
         for text, form in ((self.record.started, TIME), (self.folder.name.partition("-")[0], STAMP)):
             with suppress(ValueError):
                 return datetime.strptime(text, form).strftime(TIME)
@@ -146,37 +152,37 @@ class Run:
 
     @cached_property
     def stages(self) -> dict[str, Stage]:
-        """Its stages by name: those of the recipe, then others of the record."""
+        """Return its stages by name: those of the recipe, then other stages of the record."""
         written = mapping(self.settings.get("stages"))
         names = dict.fromkeys([*written, *self.record.stages])
         return {name: self._stage(name, mapping(written.get(name))) for name in names}
 
     @property
     def finished(self) -> dict[str, Stage]:
-        """Its finished stages by name; broken ones too, whose products raise."""
+        """Return its finished stages by name, including broken ones, whose products raise an error."""
         return {name: stage for name, stage in self.stages.items() if stage.finished}
 
     @property
     def measured(self) -> dict[str, Stage]:
-        """Its finished stages that measured, by name."""
+        """Return its finished stages that measured numbers, by name."""
         return {name: stage for name, stage in self.stages.items() if stage.measured}
 
     @property
     def with_defaults(self) -> Mapping[str, Any]:
-        """Settings of its stages, with their defaults where it is a recipe that was named."""
+        """Return settings of its stages, with their defaults if a recipe was named."""
         return mapping(self.settings.get("stages"))
 
     @property
     def waiting(self) -> list[str]:
-        """Stages that would measure and have not finished, where it is a recipe that was named."""
+        """Return the stages that would measure numbers and have not finished, if a recipe was named."""
         return []
 
     def other_settings(self) -> list[str]:
-        """Return the overrides of the newest runs of this recipe with other settings, where it was named for its own."""
+        """Return the overrides of the newest runs of this recipe with other settings, if the recipe was named."""
         return []
 
     def with_other_settings(self) -> str:
-        """Return the command for the settings that have run instead of these, in a sentence; empty where none have."""
+        """Return a sentence with the command for the settings that have run instead of these; empty if none have run."""
         asked = [word for word in sys.argv[1:] if word not in self.overrides]
         typed = asked if Path(sys.argv[0]).name in ("fgrl", "__main__.py") else ["table", self.address]
         others = " or ".join(f"{shlex.join(['fgrl', *typed])} {words}" for words in self.other_settings())
@@ -184,7 +190,7 @@ class Run:
 
     @cached_property
     def keys(self) -> dict[str, str]:
-        """Keys of its stages by name, also where the record is gone: of the folders that it links to."""
+        """Return the keys of its stages by name. If the record is missing, they are taken from the linked folders."""
         keys = {name: used.key for name, used in self.record.stages.items()}
         inside = self.folder / "stages"
         for link in sorted(inside.iterdir()) if inside.is_dir() else ():
@@ -194,7 +200,9 @@ class Run:
 
     @property
     def reads(self) -> Iterator[str]:
-        """Keys that it was planned with, from its start on: of its stages, and of those whose products they read."""
+        """Yield the keys with which it was planned, known from its start: of its stages, and of the stages whose
+        products they read.
+        """
         content = self.inputs
         planned = mapping(content.get("keys"))
         yield from map(str, planned.values())
@@ -206,7 +214,7 @@ class Run:
 
     @cached_property
     def origins(self) -> dict[str, Any]:
-        """Origin of each value of the recipe."""
+        """Return the origin of each value of the recipe."""
         return self._json("origins.json")
 
     @cached_property
@@ -216,12 +224,12 @@ class Run:
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """Data and models that the run read, with their hashes."""
+        """Return the data and models that the run read, with their hashes."""
         return self._json(INPUTS)
 
     @cached_property
     def log(self) -> list[str]:
-        """The last lines of `run.log`."""
+        """Return the last lines of `run.log`."""
         _, path = self.settings, self.folder / "run.log"
         if not path.exists():
             return []
@@ -237,7 +245,7 @@ class Run:
 
     @cached_property
     def bytes(self) -> int:
-        """Bytes of its own folder."""
+        """Return the bytes of its own folder."""
         return size_of(self.folder)
 
     # -- writing ----
@@ -253,10 +261,10 @@ class Run:
         environment: Mapping[str, Any],
         texts: Iterable[str],
     ) -> Run:
-        """Make the folder of a run that begins now, write what was asked for and on what it runs, and hold the folder
-        until `end`.
+        """Create the folder of a run that starts now, write the request and the environment, and lock the folder until
+        `end`.
 
-        texts: of the settings; the stages in whose folders these lie are in use ("named").
+        texts: texts in the settings; the stages in whose folders these paths are count as in use ("named").
         """
         named = sorted({key for text in texts if (key := runs.key_in(text))})
         run = cls(runs.new_invocation(record.recipe, record.key))
@@ -275,7 +283,7 @@ class Run:
         return run
 
     def end(self) -> None:
-        """Let go of the folder of a run that this process began."""
+        """Release the folder of a run that this process started."""
         if self._lock is not None:
             self._lock.release()
             (self.folder / LOCK).unlink(missing_ok=True)
@@ -312,7 +320,7 @@ class Run:
         return stage
 
     def _place(self, name: str, used: UsedStage) -> Path | None:
-        """Return a stage's folder: as the record says, or by the layout of `runs/`."""
+        """Return a stage's folder: as in the record, or by the layout of `runs/`."""
         stages = self.runs.stages
         tries = [self.folder / used.dir] if used.dir and "\0" not in used.dir else []
         if used.key:

@@ -1,4 +1,4 @@
-"""The metrics in the log of a stage, each over its steps."""
+"""Metrics in the log of a stage, each over its steps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fgrl.runs.reading import finite, read_lines
 
 NOT_METRICS = ("step", "time")
 DRAWABLE = 1e30
-"""Values beyond this size count as not finite: no axis can show them."""
+"""Absolute value above which a number counts as not finite, because no axis can show it."""
 
 
 @dataclass
 class Series:
-    """One metric of a stage over its steps; only finite values are in it."""
+    """Metric of a stage over its steps, with only its finite values."""
 
     name: str
     steps: list[float] = field(default_factory=list)
@@ -24,18 +24,20 @@ class Series:
     broken: list[float] = field(default_factory=list)
     """Steps at which the value was not a finite number."""
     interval: dict[float, tuple[float, float]] = field(default_factory=dict)
-    """By step the ends of the interval around the value, where the log has them (`NAME/low` and `NAME/high`)."""
+    """Ends of the interval around the value, by step, if the log has them (`NAME/low` and `NAME/high`)."""
 
 
 def read_series(place: Path, notes: list[str], name: str) -> list[Series]:
-    """Every metric in the log of a stage's folder; nothing where it has no log. What cannot be read is noted."""
+    """Return every metric in the log of a stage's folder; an empty list if it has no log. Lines that cannot be read are
+    noted.
+    """
     log = place / "log.jsonl"
     return _curves(read_lines(log, notes, name)) if log.exists() else []
 
 
 def _curves(lines: Iterator[dict[str, Any]]) -> list[Series]:
-    """Every metric of a log, in the order of first appearance. A line without a step counts as the next step.
-    `null` is how a log writes a number that is not finite.
+    """Return every metric of a log, in the order of first appearance. A line without a step counts as the next step.
+    `null` in a log is a number that is not finite.
     """
     by_name: dict[str, Series] = {}
     last = -1.0
@@ -56,7 +58,7 @@ def _curves(lines: Iterator[dict[str, Any]]) -> list[Series]:
 
 
 def _with_intervals(by_name: Mapping[str, Series]) -> list[Series]:
-    """Return the metrics; what the log has as their intervals is put into them."""
+    """Return the metrics, with the logged ends of their intervals added to them."""
     ends: set[str] = set()
     for name, series in by_name.items():
         low, high = (by_name.get(f"{name}/{end}") for end in ("low", "high"))

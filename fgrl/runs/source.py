@@ -1,4 +1,4 @@
-"""What one word of a command names: a recipe with each seed and variation, or the runs of a folder."""
+"""Meaning of one word of a command: a recipe with each seed and variation, or the runs of a folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Source:
         return self.recipes[0].name
 
     def by_seed(self) -> dict[int, Run]:
-        """Raise `UsageError` when it holds one seed with several settings."""
+        """Return the runs by seed. Raises `UsageError` if one seed has several settings."""
         result: dict[int, Run] = {}
         for run in self.recipes:
             other = result.setdefault(run.seed, run)

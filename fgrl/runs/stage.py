@@ -1,6 +1,6 @@
 """A stage on disk, `runs/stages/<stage>-<key>/`: the only reader and writer of its files.
 
-What is in the folder is read when it is asked for.
+Files are read when they are needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fgrl.runs.series import Series, read_series
 from fgrl.types import AlarmRecord, Checkpoint
 
 RECIPE = "recipe.yaml"
-"""In the folder of a stage its settings; in that of a run its recipe."""
+"""File with the settings in the folder of a stage, and with the recipe in the folder of a run."""
 specs = lazy.load("fgrl.kinds.specs")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -38,45 +38,45 @@ class Stage:
     """A stage, finished or not."""
 
     folder: Path | None
-    """None: a stage of a run's recipe that has none yet."""
+    """Folder of the stage; None if the stage of a run's recipe has none yet."""
     called: str = ""
-    """Its name in the recipe that it was found by."""
+    """Its name in the recipe through which it was found."""
     about: str = ""
     """Description of that recipe."""
     used: UsedStage = field(default_factory=UsedStage)
-    """What the run that it was found by says of it."""
+    """Entry about it in the record of the run through which it was found."""
     in_run: str = ""
     """Its state in that run; empty for a stage that was found by its folder."""
     written: dict[str, Any] | None = None
     """Its settings, as that run's recipe has them."""
     step: int | None = None
-    """Step of a model that its training kept besides its product, where that model is meant."""
+    """Step of a model that its training stored besides its product, if that model is meant."""
     notes: list[str] = field(default_factory=list)
-    """What could not be read of its log."""
+    """Notes on contents of its log that could not be read."""
 
     # -- reading ----
 
     @property
     def place(self) -> Path:
-        """The folder of a stage that has one."""
+        """Return the folder of a stage that has one."""
         assert self.folder is not None
         return self.folder
 
     @property
     def out(self) -> Path:
-        """The folder of its product."""
+        """Return the folder of its product."""
         return self.place / "out"
 
     @property
     def product(self) -> Path:
-        """The folder of what the stage made. Raises `UsageError` for a stage that has not finished."""
+        """Return the folder of the product. Raises `UsageError` for a stage that has not finished."""
         if not self.finished:
             raise UsageError(f"stage {self.name} has not finished ({self.state}), so it made nothing yet")
         return self.out
 
     @property
     def model(self) -> Path:
-        """The folder of the model that it made."""
+        """Return the folder of the model that it made."""
         return self.out if self.step is None else self.out / specs.POLICIES / str(self.step)
 
     @property
@@ -86,17 +86,17 @@ class Stage:
 
     @property
     def head(self) -> str:
-        """The head of the model that it made: "lm", "scalar" or "token"."""
+        """Return the head of the model that it made: "lm", "scalar" or "token"."""
         return str(mapping(Checkpoint(self.model).about().get("model")).get("head") or "lm")
 
     @property
     def has_record(self) -> bool:
-        """True if the folder has the record of a stage, whatever state record and product are in."""
+        """Return True if the folder has the record of a stage, whatever the state of record and product."""
         return self.folder is not None and (self.folder / STAGE).is_file()
 
     @cached_property
     def record(self) -> StageRecord:
-        """Its record, without a look at its product. Raises `Broken`."""
+        """Return its record, without a check of its product. Raises `Broken`."""
         name = self.place.name
         try:
             return StageRecord.model_validate(json.loads((self.place / STAGE).read_text(encoding="utf-8")))
@@ -109,15 +109,15 @@ class Stage:
 
     @property
     def found(self) -> StageRecord | None:
-        """Its record, or None where none can be read."""
+        """Return its record, or None if it cannot be read."""
         try:
             return None if self.folder is None else self.record
         except Broken:
             return None
 
     def check(self, key: str | None = None, *, contents: bool = False) -> StageRecord:
-        """Return the record of a finished stage, after a look at the sizes of its files. Raises `Broken`, also where
-        its key is not `key`. contents: compare every file with its checksum.
+        """Return the record of a finished stage, after a check of the sizes of its files. Raises `Broken`, also if its
+        key is not `key`. contents: compare every file with its checksum.
         """
         name = self.place.name
         if key is not None and self.record.key != key:
@@ -133,7 +133,9 @@ class Stage:
         return self.record
 
     def is_done(self, key: str | None = None) -> bool:
-        """Return True if the stage (with this key) has finished, and its product has the files and sizes of then."""
+        """Return True if the stage (with this key) has finished, and its product still has the recorded files and
+        sizes.
+        """
         try:
             self.check(key)
         except Broken:
@@ -142,19 +144,19 @@ class Stage:
 
     @property
     def state(self) -> str:
-        """Either "done", "cached", "unfinished" (started, without a record), "not started" or "not asked for" (in a run
+        """Return "done", "cached", "unfinished" (started, without a record), "not started" or "not asked for" (in a run
         that finished).
         """
         return self.in_run or ("unfinished" if self.found is None else "done")
 
     @property
     def finished(self) -> bool:
-        """True if it has a record, whatever state its product is in."""
+        """Return True if it has a record, whatever the state of its product."""
         return self.folder is not None and self.state in ("done", "cached")
 
     @property
     def measured(self) -> bool:
-        """True if it has finished and measured numbers."""
+        """Return True if it has finished and measured numbers."""
         return self.finished and (self.out / METRICS).exists()
 
     @property
@@ -168,7 +170,7 @@ class Stage:
 
     @property
     def component(self) -> str:
-        """Name of the stage's component: "finetune", "rl", ..."""
+        """Return the name of the stage's component: "finetune", "rl", ..."""
         return self.used.kind or str(self.settings.get("name", ""))
 
     @property
@@ -177,12 +179,12 @@ class Stage:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Report of the stage at its end."""
+        """Return the report of the stage at its end."""
         return self.used.summary
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        """The seed and its settings, as it keeps them itself. Raises `DataError`."""
+        """Return the seed and its settings from its own folder. Raises `DataError`."""
         file = self.place / RECIPE
         try:
             return mapping(yaml.load(file.read_text(encoding="utf-8"), LOADER)) if file.is_file() else {}
@@ -196,14 +198,14 @@ class Stage:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its settings, as the recipe resolved them; {} where the recipe of a run cannot be parsed."""
+        """Return its settings, as the recipe resolved them; {} if the recipe of a run cannot be parsed."""
         if self.written is not None:
             return self.written
         return mapping(next(iter(mapping(self.recipe.get("stages")).values()), {}))
 
     @property
     def alarms(self) -> list[AlarmRecord] | None:
-        """Alarms of a training, finished or not; None where nothing watched, or where they cannot be read."""
+        """Return the alarms of a training, finished or not; None if nothing was watched, or if they cannot be read."""
         if (record := self.found) is not None:
             return record.alarms
         try:
@@ -213,12 +215,12 @@ class Stage:
 
     @cached_property
     def series(self) -> list[Series]:
-        """Every metric of its log."""
+        """Return every metric of its log."""
         return [] if self.folder is None else read_series(self.folder, self.notes, self.name)
 
     @property
     def logged(self) -> dict[str, Series]:
-        """The same by the metric's name."""
+        """Return the metrics of its log by name."""
         return {series.name: series for series in self.series}
 
     @cached_property
@@ -227,13 +229,13 @@ class Stage:
 
     @property
     def changed(self) -> float:
-        """When it was last worked on, in seconds since 1970."""
+        """Return the time when it was last worked on, in seconds since 1970."""
         own = [self.place, *(self.place / name for name in (STAGE, "log.jsonl", "last.ckpt"))]
         return max((path.lstat().st_mtime for path in own if path.exists()), default=0.0)
 
     def upstream(self) -> dict[str, Path]:
-        """Return the products of the stages that it refers to, by their names in its settings, compared with their
-        checksums. Raises `DataError`.
+        """Return the products of the stages that it refers to, by their names in its settings, after a comparison with
+        their checksums. Raises `DataError`.
         """
         made = {}
         for name, key in self.record.upstream.items():
@@ -245,8 +247,8 @@ class Stage:
         return made
 
     def checked(self, remedy: str) -> StageRecord:
-        """Return its record, after its product was compared with the checksums. Raises `DataError`, which ends with the
-        remedy.
+        """Return its record, after a comparison of its product with the checksums. Raises `DataError`, whose message
+        ends with the remedy.
         """
         try:
             return self.check(contents=True)
@@ -256,7 +258,7 @@ class Stage:
     # -- writing ----
 
     def begin(self, seed: int, settings: Mapping[str, Any]) -> None:
-        """Let it count as unfinished, with an empty product, and write what it was asked for."""
+        """Mark it as unfinished, with an empty product, and write its settings."""
         self.reject()
         self.keep_alarms(None)
         if self.out.exists():
@@ -266,18 +268,18 @@ class Stage:
         write_text(self.place / RECIPE, yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=110))
 
     def finish(self, record: StageRecord) -> None:
-        """Let it count as finished."""
+        """Mark it as finished."""
         write_json(self.place / STAGE, record.model_dump(), default=str)
 
     def keep_alarms(self, alarms: Sequence[AlarmRecord] | None) -> None:
-        """Write its alarms while it works; None removes the file."""
+        """Write its alarms while it is running; None removes the file."""
         if alarms is None:
             remove(self.place / ALARMS)
         else:
             write_json(self.place / ALARMS, [alarm.model_dump() for alarm in alarms])
 
     def reject(self) -> None:
-        """Let a broken stage count as unfinished from now on. Raises `LinkRefused` behind a link."""
+        """Mark a broken stage as unfinished. Raises `LinkRefused` behind a link."""
         for place in (self.place, self.place.parent):
             if place.is_symlink():
                 raise LinkRefused(place)
@@ -285,7 +287,7 @@ class Stage:
 
 
 def find(stages: Path, key: str) -> Stage | None:
-    """Return the stage with a key in `runs/stages`, whatever it was called; a finished one when there are two."""
+    """Return the stage with a key in `runs/stages`, whatever its name is; a finished stage if there are two."""
     known = [Stage(folder) for folder in sorted(stages.glob(f"*-{key}"))]
     return next((stage for stage in known if stage.is_done(key)), known[0] if known else None)
 
@@ -297,7 +299,7 @@ def finished_stages(stages: Path) -> Iterator[Stage]:
 
 
 def files_of(out: Path) -> dict[str, ProductFile]:
-    """Every file in a product folder."""
+    """Return every file in a product folder."""
     return {
         file.relative_to(out).as_posix(): ProductFile(bytes=file.stat().st_size, sha256=digest_of_file(file))
         for file in sorted(out.rglob("*"))
@@ -306,7 +308,7 @@ def files_of(out: Path) -> dict[str, ProductFile]:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files in a folder. Links are not followed; what vanishes meanwhile counts as nothing."""
+    """Return the bytes of all files in a folder. Links are not followed; files that are deleted meanwhile count as 0."""
     total = 0
     for place, _folders, names in os.walk(folder):
         for name in names:

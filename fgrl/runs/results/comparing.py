@@ -1,9 +1,9 @@
-"""Recipes compared by what their evaluations observed: rows of the table, paired by prompt and by seed.
+"""Comparison of recipes by the observations of their evaluations: rows of the table, paired by prompt and by seed.
 
-Several seeds of a recipe are several trained models. A recipe's number is the mean of its seeds' numbers. Two questions
-are kept apart, each with its own interval: how would the result change with other prompts and these models (bootstrap:
-the same prompts are drawn for all seeds and for both recipes), and how would it change with other seeds and these
-prompts (Student's t on the differences of runs with one seed)?
+Several seeds of a recipe are several trained models. A recipe's number is the mean of its seeds' numbers. Two kinds of
+variation have separate intervals: the variation over prompts with these models (bootstrap: the same prompts are drawn
+for all seeds and for both recipes), and the variation over seeds with these prompts (Student's t on the differences of
+runs with one seed).
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from fgrl.types.meanings import Better
 problems = lazy.load("fgrl.registry.problems")
 
 OWN_SEED = "own"
-"""Label of the column where every recipe has one seed, and not the same."""
+"""Label of the column if every recipe has one seed, and the seeds differ."""
 TOLERANCE = 1e-6
-"""Two numbers that differ by less, relative to their size, are the same number."""
+"""Relative difference below which two numbers count as equal."""
 MOST_SETTINGS = 4
-"""Settings that a note names."""
+"""Maximum number of settings that a note names."""
 Evaluations = Mapping[str, Mapping[str, Evaluation]]
-"""By recipe and seed."""
+"""Evaluations by recipe and seed."""
 Cell = Mapping[str, Row]
 """One number of one model of one recipe, by seed."""
 
 
 class RecipeNumber(Estimate):
-    """A number of one recipe: the mean over its seeds, with the interval over prompts."""
+    """Number of one recipe: the mean over its seeds, with the interval over prompts."""
 
     seeds: dict[str, float | None]
 
 
 class Difference(Record):
-    """A recipe's number minus the first recipe's."""
+    """Number of a recipe minus the number of the first recipe."""
 
     over_seeds: Estimate
-    """Over the seeds that both have; no interval for a single one."""
+    """Difference over the seeds that both have; no interval for a single seed."""
     over_prompts: Estimate | None
-    """None: the number cannot be paired by prompt."""
+    """Difference paired by prompt; None if it cannot be paired."""
     seeds: dict[str, float | None]
 
 
@@ -66,13 +66,13 @@ class ComparedNumber(Record):
     about: str
     better: Better | None
     level: float | None
-    """Share of the interval over prompts; None: as the stage computed it."""
+    """Confidence level of the interval over prompts; None: as the stage computed it."""
     why_recorded: str
-    """Reason to take it from `metrics.json`, without intervals over prompts of differences; empty: it is derived from
-    the observations.
+    """Reason why the number is taken from `metrics.json`, without intervals over prompts of differences; empty if it is
+    derived from the observations.
     """
     before: RecipeNumber | dict[str, RecipeNumber] | None
-    """Number of the evaluation's own baseline; by recipe where they differ; None: there is none."""
+    """Number of the evaluation's own baseline, or a number for each recipe if they differ; None if there is none."""
     recipes: dict[str, RecipeNumber]
     differences: dict[str, Difference] = {}
     notes: list[str] = []
@@ -87,29 +87,29 @@ class ComparedEvaluation(Record):
 
     name: str = Field(exclude=True)
     prompts: int | None = None
-    """None: it recorded no prompts."""
+    """Number of prompts; None if it recorded no prompts."""
     answers: dict[str, dict[str, int]] = {}
     """Number of answers over all seeds, by recipe and model."""
     numbers: list[ComparedNumber] = []
-    """The goal first."""
+    """Compared numbers, the goal first."""
     notes: list[str] = []
 
 
 @dataclass
 class Comparison:
-    """Recipes against the first of them."""
+    """Comparison of recipes with the first of them."""
 
     paths: Mapping[str, str]
-    """By name the recipe's file, or the folder of its runs."""
+    """The recipe's file, or the folder of its runs, by name."""
     runs: Mapping[str, Mapping[str, Run]]
-    """By name and label of the column: the seed itself, or "own" where every recipe has a different one."""
+    """Runs by name and label of the column: the seed itself, or "own" if every recipe has a different seed."""
     evaluations: list[ComparedEvaluation]
     settings: list[Differing]
     notes: list[str]
 
     @property
     def seeds(self) -> list[str]:
-        """Labels of the columns."""
+        """Return the labels of the columns."""
         return list(dict.fromkeys(label for own in self.runs.values() for label in own))
 
     @property
@@ -118,7 +118,7 @@ class Comparison:
 
     @property
     def missing(self) -> list[dict[str, Any]]:
-        """Evaluations that have not run, with the command that runs them."""
+        """Return the evaluations that have not run, with the command that runs them."""
         common = [evaluation.name for evaluation in self.evaluations]
         return [
             {"recipe": name, "seed": label, "stages": stages, "command": run.command}
@@ -146,10 +146,10 @@ class Comparison:
 
 
 def named_sides(sources: Sequence[Source], *, any_seed: bool) -> dict[str, Mapping[str, Run]]:
-    """Return the runs of the sources by different names. any_seed: where each has one seed, and not the same, they
-    share a column.
+    """Return the runs of the sources by different names. any_seed: sources that have one seed each share a column, even
+    if the seeds differ.
 
-    Raises `UsageError` when a folder has runs of one seed with several settings.
+    Raises `UsageError` if a folder has runs of one seed with several settings.
     """
     sides: dict[str, Mapping[str, Run]] = {}
     by_seed = [source.by_seed() for source in sources]
@@ -164,9 +164,9 @@ def named_sides(sources: Sequence[Source], *, any_seed: bool) -> dict[str, Mappi
 def common_evaluations(
     sides: Mapping[str, Mapping[str, Run]], wanted: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Return the evaluations that the first recipe and another have, and notes on what is left out.
+    """Return the evaluations that the first recipe and another recipe have, and notes on the left-out ones.
 
-    Raises `UsageError` for an evaluation in `wanted` that no recipe has, or when there is none in common.
+    Raises `UsageError` for an evaluation in `wanted` that no recipe has, or if there is no common evaluation.
     """
     evaluations = {name: [*dict.fromkeys(stage for run in runs.values() for stage in (*run.measured, *run.waiting))]
                    for name, runs in sides.items()}  # fmt: skip
@@ -191,8 +191,8 @@ def compare_recipes(
     *,
     any_seed: bool = True,
 ) -> Comparison:
-    """stages: the evaluations, empty: all that they have in common; models, numbers: see `compare`. Raises `DataError`
-    when numbers cannot be read, and `UsageError` where there are none.
+    """Return the comparison. stages: the evaluations; empty: all common ones. models, numbers: see `compare`. Raises
+    `DataError` if numbers cannot be read, and `UsageError` if there are none.
     """
     sides = named_sides(sources, any_seed=any_seed)
     common, notes = common_evaluations(sides, stages)
@@ -220,7 +220,7 @@ def compare_recipes(
 
 
 def _with_inputs(run: Run, names: Sequence[str]) -> list[str]:
-    """Return these stages and all before them."""
+    """Return these stages and all stages that they depend on."""
     written, wanted = mapping(run.settings.get("stages")), list(names)
     for name in wanted:
         wanted += [other for other in re.findall(r"\$\{out:(\w+)", str(written.get(name))) if other not in wanted]
@@ -228,7 +228,7 @@ def _with_inputs(run: Run, names: Sequence[str]) -> list[str]:
 
 
 def _nothing(comparison: Comparison, wanted: Sequence[str]) -> str:
-    """Why there is nothing to show, and what to do."""
+    """Return the reason why there is nothing to show, and the next step."""
     reasons = [*comparison.notes, *(f"{each.name}: {note}" for each in comparison.evaluations for note in each.notes)]
     if not comparison.missing and not reasons:
         named = f"{' or '.join(map(repr, wanted))} in its name" if wanted else "the same model"
@@ -246,10 +246,11 @@ def _nothing(comparison: Comparison, wanted: Sequence[str]) -> str:
 def compare(
     name: str, recipes: Evaluations, models: Sequence[str] = (), wanted: Sequence[str] = ()
 ) -> ComparedEvaluation:
-    """Every number that the first recipe shares with another, with the differences to the first.
+    """Return every number that the first recipe shares with another, with the differences to the first.
 
-    recipes: evaluations by recipe and seed, the one to compare with first. models: whose numbers; empty: those that are
-    no baseline of the evaluation. wanted: texts of which a number's name must contain one; empty: all.
+    recipes: evaluations by recipe and seed, the reference recipe first. models: models whose numbers are compared;
+    empty: those that are not a baseline of the evaluation. wanted: texts, one of which a number's name must contain;
+    empty: all.
     """
     compared = ComparedEvaluation(name=name)
     first = next(iter(recipes))
@@ -287,8 +288,8 @@ def _every(evaluations: Evaluations) -> Iterator[Evaluation]:
 
 
 def _same_questions(recipes: Evaluations, compared: ComparedEvaluation) -> dict[str, dict[str, Evaluation]]:
-    """Return the evaluations with the prompts of the first one, and those whose prompts are not known; the others are
-    noted.
+    """Return the evaluations with the same prompts as the first one, and the evaluations with unknown prompts; the
+    others are noted.
     """
     first = next(iter(recipes))
     questions = next(iter(recipes[first].values())).observed.prompts
@@ -311,7 +312,9 @@ def _same_questions(recipes: Evaluations, compared: ComparedEvaluation) -> dict[
 
 
 def _models(evaluations: Evaluations, wanted: Sequence[str], compared: ComparedEvaluation) -> list[str]:
-    """Return the models to compare: in the first recipe and in another. What only some have is noted."""
+    """Return the models to compare: those in the first recipe and in another. Models that only some recipes have are
+    noted.
+    """
     models_of = {
         recipe: list(dict.fromkeys(model for evaluation in by_seed.values() for model in evaluation.models))
         for recipe, by_seed in evaluations.items()
@@ -333,8 +336,8 @@ def _models(evaluations: Evaluations, wanted: Sequence[str], compared: ComparedE
 
 
 def options_of(*cells: Cell) -> Mapping[str, Any] | str:
-    """Return the options of the bootstrap; or the reason to take the numbers from `metrics.json`, where there are not
-    observations of the same units everywhere.
+    """Return the options of the bootstrap, or the reason for taking the numbers from `metrics.json`, if not all have
+    observations of the same units.
     """
     rows = [row for cell in cells for row in cell.values()]
     metric = rows[0].metric.metric
@@ -346,15 +349,15 @@ def options_of(*cells: Cell) -> Mapping[str, Any] | str:
 
 
 def seeds_of(cell: Cell, options: Mapping[str, Any] | str) -> dict[str, float | None]:
-    """Return the value of each seed, None where it has none."""
+    """Return the value of each seed, or None for a seed without a value."""
     if isinstance(options, str):
         return {seed: row.value.mean for seed, row in cell.items()}
     return {seed: value_of(row.measured) for seed, row in cell.items() if row.measured is not None}
 
 
 def number_of(cell: Cell, options: Mapping[str, Any] | str) -> RecipeNumber:
-    """Return the mean over the seeds that have a value, with its interval over prompts; without observations of several
-    seeds there is no interval.
+    """Return the mean over the seeds that have a value, with its interval over prompts. Without observations, several
+    seeds have no interval.
     """
     values = seeds_of(cell, options)
     if isinstance(options, str):
@@ -372,7 +375,7 @@ def number_of(cell: Cell, options: Mapping[str, Any] | str) -> RecipeNumber:
 
 
 def difference_of(one: Cell, other: Cell, options: Mapping[str, Any] | str) -> Difference:
-    """Return one - other, over the prompts and the seeds at which both have a value."""
+    """Return one - other, over the prompts and the seeds for which both have a value."""
     values, others = seeds_of(one, options), seeds_of(other, options)
     seeds: dict[str, float | None] = {}
     for seed in [seed for seed in values if seed in others]:
@@ -389,12 +392,12 @@ def difference_of(one: Cell, other: Cell, options: Mapping[str, Any] | str) -> D
 
 
 def row_number(cell: Cell) -> RecipeNumber | None:
-    """Return the number of a row of a paper's table; None where no seed has it."""
+    """Return the number of a row of a paper's table; None if no seed has it."""
     return number_of(cell, options_of(cell)) if cell else None
 
 
 def row_difference(one: Cell, other: Cell) -> Difference | str:
-    """Return one - other, or why they cannot be paired."""
+    """Return one - other, or the reason why they cannot be paired."""
     rows = [next(iter(cell.values())) for cell in (one, other)]
     if rows[0].metric != rows[1].metric:
         return "they are different numbers"
@@ -410,7 +413,9 @@ def row_difference(one: Cell, other: Cell) -> Difference | str:
 
 
 def _compared_number(cells: Mapping[str, Cell], before: Mapping[str, Cell], recipes: Sequence[str]) -> ComparedNumber:
-    """cells: by recipe, the first one first; before: those of the baselines; recipes: all."""
+    """Return the compared number. cells: by recipe, the first recipe first. before: cells of the baselines. recipes:
+    all recipes.
+    """
     first, *others = recipes
     options, row = options_of(*cells.values()), next(iter(cells[first].values()))
     why = options if isinstance(options, str) else ""
@@ -436,7 +441,7 @@ def _compared_number(cells: Mapping[str, Cell], before: Mapping[str, Cell], reci
 
 
 def _before(numbers: dict[str, RecipeNumber], recipes: Sequence[str]) -> RecipeNumber | dict[str, RecipeNumber] | None:
-    """Return the number of the baselines: once where all recipes have the same one, else of each recipe."""
+    """Return the number of the baselines: one number if all recipes have the same, else the number of each recipe."""
     fullest = max(numbers.values(), key=lambda number: len(number.seeds), default=None)
     if fullest is None or len(numbers) < len(recipes):
         return numbers or None
@@ -449,8 +454,8 @@ def _before(numbers: dict[str, RecipeNumber], recipes: Sequence[str]) -> RecipeN
 
 
 def _measured_otherwise(one: Cell, first: Cell) -> list[str]:
-    """Return what differs in how a number was measured apart from the models, seed by seed: settings as `PATH: ONE, not
-    FIRST`, and names of what a model was compared with. Empty where all is the same.
+    """Return the differences in the measurement of a number other than the models, seed by seed: settings as `PATH:
+    ONE, not FIRST`, and names of the comparisons of a model. Empty if there are no differences.
     """
     for row, other in [(first[seed], row) for seed, row in one.items() if seed in first]:
         if row.evaluation is other.evaluation:

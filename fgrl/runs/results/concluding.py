@@ -1,5 +1,5 @@
-"""From the folder of a run to what is concluded of it. Everything is computed from recorded numbers; what was not
-measured is named as unknown.
+"""Conclusions from the folder of a run. All are computed from recorded numbers; numbers that were not measured are
+named as unknown.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from fgrl.runs.run import Run
 
 MOST_CHANGES = 5
 MOST_OF_A_METRIC = 2
-"""Upper bound on changes of one metric, whose numbers tell much the same; 1 for a metric of symptoms (words,
-characters, tokens)."""
+"""Upper bound on the changes of one metric that are shown, because its numbers are closely related; 1 for a metric of
+symptoms (words, characters, tokens).
+"""
 
 
 def conclude(run: Run) -> Conclusions:
-    """1. what was evaluated, 2. did it learn, 3. does it exploit its reward, 4. what changed most."""
+    """Return the conclusions: 1. the evaluations, 2. whether the policy learned, 3. whether it exploits its reward, 4.
+    the largest changes.
+    """
     trainings = Trainings(run)
     evaluations = [each for stage in run.stages.values() for each in evaluations_of(stage, trainings)]
     # an evaluation stage measures the product; those while training are read where there is none
@@ -36,14 +39,14 @@ def conclude(run: Run) -> Conclusions:
 
 
 def conclusions_of(run: Run) -> Conclusions:
-    """Return the stored conclusions of a run, or else what can be concluded now."""
+    """Return the stored conclusions of a run, or else new conclusions from its present state."""
     with suppress(ValidationError):
         return Conclusions.model_validate(run.record.conclusions)
     return conclude(run)
 
 
 def renew(folder: Path) -> Conclusions:
-    """Conclude again, and store it with a run that has ended."""
+    """Compute the conclusions again, and store them if the run has ended."""
     run = Run(folder)
     conclusions = conclude(run)
     if run.record.exit is not None and not run.damage:
@@ -52,7 +55,7 @@ def renew(folder: Path) -> Conclusions:
 
 
 def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
-    """Return the numbers that changed most beyond doubt, largest standardised change first."""
+    """Return the numbers that changed most and whose intervals exclude 0, largest standardised change first."""
     moved = [own for each in evaluations if not each.grades_reward for own in each.moved]
     counts: Counter[tuple[str, str]] = Counter()
     result = []
@@ -64,7 +67,9 @@ def _changes(evaluations: Sequence[Evaluated]) -> list[Change]:
 
 
 def _change(own: Moved) -> tuple[Change, Moved] | None:
-    """None: it did not change beyond doubt, or was fixed before, as the KL of the reference to itself."""
+    """Return the change of a number, or None if its interval includes 0 or if it was fixed before, as the KL of the
+    reference to itself.
+    """
     before, change = own.before, own.change
     if before is None or change is None or not change.changed or not change.mean:
         return None

@@ -1,4 +1,6 @@
-"""Conclusions on a run, stored in its record: did it learn, does it exploit its reward, what changed most."""
+"""Conclusions on a run, stored in its record: whether it learned, whether it exploits its reward, and the largest
+changes.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from fgrl.types import Record
 
 MOST_FINDINGS = 6
 MOST_SHOWN = 200
-"""Characters of a text in an example."""
+"""Maximum number of characters of a text in an example."""
 Status = Literal["good", "bad", "unsure", "unknown"]
 SYMBOLS: dict[Status, str] = {"good": "✓", "bad": "✗", "unsure": "?", "unknown": "–"}
-"""Beside every colour."""
+"""Symbols of the statuses, shown beside every colour."""
 
 
 class Concluded(Record):
-    """A conclusion and how certain it is."""
+    """Conclusion with its certainty."""
 
     status: Status
 
@@ -28,7 +30,7 @@ class Concluded(Record):
 
 
 class Finding(Concluded):
-    """A sentence with the numbers that it rests on."""
+    """Sentence with the numbers that support it."""
 
     text: str
     topic: str = ""
@@ -39,7 +41,7 @@ class Finding(Concluded):
 
 
 class Example(Record):
-    """The answers before and after training to one prompt."""
+    """Answers before and after training to one prompt."""
 
     prompt: str
     before: str
@@ -55,18 +57,18 @@ def _cut(text: str) -> str:
 
 
 class Reply(Concluded):
-    """The reply to a question, and why."""
+    """Reply to a question, with its reasons."""
 
     question: str
     short: str
     findings: list[Finding]
     example: Example | None = None
-    """Of answers that have a sign; None: there is none."""
+    """Example of answers that have a sign; None if there is none."""
 
     @property
     def telling(self) -> list[Finding]:
-        """The findings that decided: signs and open questions; where the reply is good nevertheless, the first good
-        news before them; the good news where there is nothing else.
+        """Return the findings that decided: signs and open questions. If the reply is good nevertheless, the first good
+        finding comes before them; if there are only good findings, the first of these.
         """
         order = sorted(self.findings, key=lambda each: (each.status != "bad", each.status != "unsure"))
         good = [each for each in order if each.status == "good"]
@@ -81,7 +83,7 @@ class Reply(Concluded):
 
 
 class Change(Concluded):
-    """A number that differs between a model and what it was before its training. `unknown`: neither side is better."""
+    """Change of a number between a model and its state before training. `unknown`: neither side is better."""
 
     number: str
     stage: str
@@ -90,7 +92,7 @@ class Change(Concluded):
     before: float | None
     after: float | None
     effect: float | None
-    """Mean of the differences per prompt / their standard deviation; None where all prompts differ by the same."""
+    """Mean of the differences per prompt / their standard deviation; None if all prompts have the same difference."""
     shown: str
     """Both values, with the decimals of their number."""
 
@@ -100,13 +102,15 @@ class Change(Concluded):
 
 
 class Conclusions(Record):
-    """Conclusions on a run, the first screen of its page."""
+    """Conclusions on a run, shown on the first screen of its page."""
 
     replies: list[Reply] = []
     changes: list[Change] = []
 
     def lines(self) -> list[str]:
-        """For a terminal: each question with its reply, and below it what decided; of good news alone the first."""
+        """Return lines for a terminal: each question with its reply, and below it the deciding findings; if they are
+        all good, only the first.
+        """
         result = []
         for reply in self.replies:
             result.append(f"{reply.symbol} {reply.question} {reply.short}")

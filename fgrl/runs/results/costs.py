@@ -16,9 +16,9 @@ from fgrl.runs.stage import Stage
 
 COUNTED = ("prompt_tokens", "completion_tokens", "usd")
 SECONDS = "seconds/"
-"""Begins the names of the metrics of a log that are durations in an iteration."""
+"""Prefix of the names of metrics in a log that are durations in an iteration."""
 PARTS = ("collect", "score", "train")
-"""The parts of an iteration, one after the other. Other durations, as that of a critic, are inside of one of them."""
+"""Parts of an iteration, one after the other. Other durations, such as a critic's, are inside one of them."""
 
 
 @dataclass
@@ -28,16 +28,16 @@ class StageCosts:
     seconds: float | None
     """Seconds of the run that finished it."""
     samples: int | None
-    """Number of samples that it made; None: it makes none, or its summary does not say."""
+    """Number of samples that it made; None if it makes none, or if its summary does not say."""
     questions: int = 0
-    """Number of questions to language models, before retries; 0 where its summary does not say."""
+    """Number of questions to language models, before retries; 0 if its summary does not say."""
     cached: int = 0
-    """Number of those answered from the cache: their cost is in the ledger of the stage that asked first."""
+    """Number of questions answered from the cache. Their cost is in the ledger of the stage that asked first."""
     calls: int = 0
     spent: dict[str, float | None] = field(default_factory=dict)
-    """The sums of `COUNTED`; None where a call's is not known."""
+    """Sums of `COUNTED`; None if the value of a call is unknown."""
     iterations: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds in each iteration, by what took them: `PARTS`, and what a log has beside them."""
+    """Seconds in each iteration, by part: `PARTS`, and further durations of the log."""
 
     @property
     def note(self) -> str | None:
@@ -82,7 +82,7 @@ def _count(value: Any) -> int | None:
 
 def of_calls(costs: StageCosts) -> dict[str, Estimate]:
     """Return `samples`, `calls`; `prompt_tokens`, `completion_tokens` and `usd` per sample (Tables 12 and 14 of
-    Text2Grad), and in all as `total_...`. There is one ledger, so there is no interval.
+    Text2Grad), and their totals as `total_...`. There is one ledger, so there is no interval.
     """
     numbers = {
         "samples": Estimate(mean=costs.samples, note=None if costs.samples is not None else "it makes no samples"),
@@ -98,9 +98,9 @@ def of_calls(costs: StageCosts) -> dict[str, Estimate]:
 
 
 def of_time(costs: StageCosts) -> dict[str, Estimate]:
-    """`stage`: seconds of the whole stage; `step`: seconds per iteration (Table 13 of Text2Grad has minutes), the sum
-    of its `PARTS`; and each duration of the log, e.g. `critic`, which is inside of `score`. Student's t intervals over
-    iterations.
+    """Return `stage`: seconds of the whole stage; `step`: seconds per iteration (Table 13 of Text2Grad has minutes),
+    the sum of its `PARTS`; and each duration of the log, e.g. `critic`, which is inside `score`. Intervals are
+    Student's t over iterations.
     """
     numbers = {"stage": Estimate(mean=costs.seconds, note=None if costs.seconds is not None else "it was not recorded")}
     timed = [costs.iterations[name] for name in PARTS if name in costs.iterations]
@@ -111,7 +111,9 @@ def of_time(costs: StageCosts) -> dict[str, Estimate]:
 
 
 def relative(numbers: dict[str, Estimate], baseline: dict[str, Estimate], names: Sequence[str]) -> dict[str, Estimate]:
-    """`NAME_change`: how much more than the baseline's, as a share of it (-0.85: 85% less), where both are known."""
+    """Return `NAME_change`: the difference from the baseline as a share of the baseline's value (-0.85: 85% less), if
+    both are known.
+    """
     changes = {}
     for name in names:
         own, other = (side[name].mean if name in side else None for side in (numbers, baseline))

@@ -1,4 +1,4 @@
-"""A metric of trainings over their steps: one curve for each recipe and stage, the mean over its seeds."""
+"""Curves of a metric over the steps of trainings: one for each recipe and stage, the mean over its seeds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MOST_SUGGESTED = 3
 
 @dataclass
 class Curve:
-    """One recipe's."""
+    """Curve of one recipe."""
 
     name: str
     seeds: list[int]
     points: dict[float, Estimate]
-    """By step, in order. Of several seeds the mean with Student's t interval over them, of one its value, with the
-    interval that its log has.
+    """Values by step, in order. With several seeds, the mean with Student's t interval over them; with one seed, its
+    value with the interval in its log.
     """
 
     def as_json(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def curves_of(
 ) -> tuple[list[Curve], list[int]]:
     """Return a curve for each stage, over the seeds whose stages have finished, and the other seeds.
 
-    stages: see `metric_of`. Raises `UsageError` and `DataError` as that does.
+    stages: see `metric_of`, which also describes the errors `UsageError` and `DataError`.
     """
     by_stage: dict[str, dict[int, Series]] = {}
     absent = []
@@ -56,7 +56,7 @@ def curves_of(
 
 
 def curve(name: str, by_seed: Mapping[int, Series]) -> Curve:
-    """Return the steps at which every seed has a value."""
+    """Return the curve over the steps at which every seed has a value."""
     seeds = list(by_seed)
     logs = [dict(zip(series.steps, series.values, strict=True)) for series in by_seed.values()]
     steps = sorted(set.intersection(*(set(log) for log in logs))) if logs else []
@@ -71,16 +71,16 @@ def curve(name: str, by_seed: Mapping[int, Series]) -> Curve:
 
 
 def first_reaching(points: Mapping[float, Estimate], level: float) -> float | None:
-    """Return the first step whose mean is at least `level`; None where there is none."""
+    """Return the first step whose mean is at least `level`; None if there is none."""
     return next((step for step, point in points.items() if point.mean is not None and point.mean >= level), None)
 
 
 def metric_of(finished: Mapping[str, Stage], metric: str, stages: Sequence[str] = ()) -> dict[str, Series]:
     """Return a metric in the logs of a run's finished stages, by the stage's name.
 
-    stages: names of stages, or patterns of names (`*`, `apo_*`), of which those count whose logs have the metric;
+    stages: names of stages, or patterns of names (`*`, `apo_*`), which select the stages whose logs have the metric;
     empty: the only stage that logs it. Raises `UsageError` for a stage that has not finished, for a metric that no log
-    has, and without `stages` for one that several logs have; `DataError` for a log that cannot be read.
+    has, and without `stages` for a metric that several logs have; `DataError` for a log that cannot be read.
     """
     named = [name for name in stages if not is_pattern(name)]
     if absent := [name for name in named if name not in finished]:
@@ -107,7 +107,7 @@ def metric_of(finished: Mapping[str, Stage], metric: str, stages: Sequence[str] 
 
 
 def is_pattern(name: str) -> bool:
-    """Return True if it stands for several stages."""
+    """Return True if the name is a pattern for several stages."""
     return any(sign in name for sign in "*?[")
 
 

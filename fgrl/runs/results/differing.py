@@ -1,4 +1,4 @@
-"""Settings in which recipes differ: all of them with their defaults, or short labels for runs of one recipe."""
+"""Settings in which recipes differ: all differences including defaults, or short labels for runs of one recipe."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 ABSENT = "–"
 MOST_IN_LABEL = 3
 DESCRIPTIONS = ("about", "extends", "vars")
-"""Parts of a recipe that are no settings: variables appear where they are used."""
+"""Parts of a recipe that are not settings: variables appear where they are used."""
 NOT_COMPARED = ("name", "version")
 _NOTHING: Any = object()
 
 
 @dataclass
 class Differing:
-    """A setting with its value in every recipe, as text."""
+    """Setting with its value in every recipe, as text."""
 
     key: str
     values: list[str]
-    """In the order of the recipes; `ABSENT` where there is no such setting."""
+    """Values in the order of the recipes; `ABSENT` for a recipe without the setting."""
 
 
 def differing(
@@ -32,9 +32,9 @@ def differing(
 ) -> list[Differing]:
     """Return the settings that are not the same in all recipes.
 
-    built: of each recipe its stages by name, as `registry.dump` gives them. written: the same stages as the recipe has
-    them, without the defaults: where two components differ in kind, each is shown as it was written, and not field by
-    field.
+    built: stages of each recipe by name, as `registry.dump` returns them. written: the same stages as written in the
+    recipe, without the defaults. If two components are of different kinds, each is shown as it was written, and not
+    field by field.
     """
     written = [{}] * len(built) if written is None else written
     result: list[Differing] = []
@@ -55,8 +55,8 @@ def differing(
 
 
 def labels(results: Sequence[RecipeResults]) -> list[str]:
-    """Return for each the settings in which it differs from others of its recipe: `kl_coef 0.01`; empty where it does
-    not.
+    """Return for each result the settings in which it differs from others of its recipe: `kl_coef 0.01`; empty if it
+    does not differ.
     """
     texts = []
     for each in results:
@@ -70,7 +70,7 @@ def labels(results: Sequence[RecipeResults]) -> list[str]:
 
 
 def leaves(recipe: Any, path: str = "") -> dict[str, Any]:
-    """Every value of a recipe's plain data by its dotted path."""
+    """Return every value of a recipe's plain data by its dotted path."""
     if not isinstance(recipe, Mapping) or not recipe:
         return {path: recipe}
     values: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def _walk(path: str, values: Sequence[Any], written: Sequence[Any], result: list
 
 
 def inside(value: Any, key: Any) -> Any:
-    """Return a value of a mapping or a list; None where there is none."""
+    """Return a value of a mapping or a list; None if there is none."""
     if isinstance(value, list):
         return value[key] if isinstance(key, int) and key < len(value) else None
     return value.get(key) if isinstance(value, Mapping) else None
@@ -113,7 +113,7 @@ def _name(value: Any) -> str:
 
 
 def _brief(value: Any, written: Any) -> str:
-    """Return a value on one line; a component as it was written, by its name alone when its settings were not."""
+    """Return a value on one line; a component as it was written, or only its name if its settings were not written."""
     if value is _NOTHING:
         return ABSENT
     if isinstance(value, Mapping) and "name" in value:

@@ -1,4 +1,4 @@
-"""Elo ratings as `fgrl elo` shows them: fitted to the games that observations, records of games or verdicts hold."""
+"""Elo ratings for `fgrl elo`: fitted to games from observations, from records of games or from verdicts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fgrl.types import Sample, read_jsonl
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes to the settings that ratings were fitted with; None keeps them."""
+    """Changes to the settings with which ratings were fitted; None keeps a setting."""
 
     anchor: Anchor | None = None
     ridge: float | None = None
@@ -29,7 +29,7 @@ class Changes:
     level: float | None = None
     seed: int | None = None
     by: Collection[str] = field(default_factory=tuple)
-    """Only games that these decided; empty: all."""
+    """People or models whose games count; empty: all games."""
 
     def on(self, settings: Mapping[str, Any]) -> RatingSettings:
         """Return settings with these changes."""
@@ -39,17 +39,19 @@ class Changes:
 
 @dataclass(frozen=True)
 class EloView:
-    """The ratings of one metric, stage or file."""
+    """Ratings of one metric, stage or file."""
 
     source: str
     """Recipe and stage; empty for files of verdicts."""
     title: str
     about: str
     numbers: Mapping[str, Mapping[str, Estimate]]
-    """By model, the best first, and by the number's name."""
+    """Estimates by model, the best first, and by the number's name."""
     best: str | None = None
     meetings: Sequence[tuple[str, str, float, float, Estimate]] = ()
-    """Every two models that met: what each won of the other, a tie counting half, and the ratings' difference."""
+    """Every two models that met: the points of each against the other, a tie counting half, and the difference of the
+    ratings.
+    """
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -64,7 +66,9 @@ class EloView:
 
 
 def of_rows(source: str, rows: Sequence[Row], changes: Changes) -> EloView:
-    """rows: all numbers of one metric. Raises `DataError` where there are no games by those of `changes.by`."""
+    """Return the ratings of rows. rows: all numbers of one metric. Raises `DataError` if no games were decided by
+    `changes.by`.
+    """
     title, out = rows[0].metric.metric, rows[0].evaluation.product
     rated = {row.model: row.measured for row in rows if row.metric.number == "rating" and row.measured is not None}
     if not rated:  # an earlier version
@@ -92,7 +96,7 @@ def of_rows(source: str, rows: Sequence[Row], changes: Changes) -> EloView:
 
 
 def of_table(table: Table, changes: Changes, stages: Collection[str] = ()) -> list[EloView]:
-    """Return the ratings in a table, of these stages; empty: of all. Raises `DataError`, as `of_rows`."""
+    """Return the ratings in a table for these stages; empty: for all. Raises `DataError`, as `of_rows`."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in table.rows:
         if not stages or row.stage in stages:
@@ -102,7 +106,7 @@ def of_table(table: Table, changes: Changes, stages: Collection[str] = ()) -> li
 
 
 def of_files(paths: Iterable[Path], changes: Changes) -> EloView:
-    """Return the ratings by the verdicts in all files of samples. Raises `DataError` where there are none."""
+    """Return the ratings by the verdicts in all files of samples. Raises `DataError` if there are none."""
     paths = list(paths)
     games = [game for path in paths for game in pairwise.recorded_games(read_jsonl(path, Sample))]
     title = ", ".join(path.name for path in paths)
@@ -112,7 +116,9 @@ def of_files(paths: Iterable[Path], changes: Changes) -> EloView:
 
 
 def of_games(source: str, title: str, games: Sequence[Game], settings: RatingSettings, by: Collection[str]) -> EloView:
-    """by: only games that these decided; empty: all. Raises `DataError` where there are none."""
+    """Return the ratings of games. by: only games that these people or models decided; empty: all. Raises `DataError`
+    if there are none.
+    """
     chosen = [game for game in games if not by or game.by in by]
     if not chosen:
         known = ", ".join(sorted({game.by or "unknown" for game in games}))

@@ -1,4 +1,4 @@
-"""Estimates as text and as positions on an axis (percent of its width)."""
+"""Estimates as text and as positions on an axis (in percent of its width)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from fgrl.measuring.statistics import Estimate
 from fgrl.runs.results.text import number
 
 MARGIN = 0.12
-"""Share of the values' range that an axis leaves free on each side."""
+"""Share of the range of values that an axis leaves free on each side."""
 ADJUSTABLE = 1e7
 NARROWEST = 1e-6
-"""Values from the first on, and intervals narrower than the second, are not shown with a common number of decimals."""
+"""Limits outside which values do not share a number of decimals: a value of at least the first, or an interval narrower
+than the second.
+"""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The range of a drawn scale."""
+    """Range of a drawn scale."""
 
     low: float
     high: float
 
     def percent(self, value: float | None) -> float:
-        """Return the position of a value; the middle for none."""
+        """Return the position of a value; the middle for None."""
         share = 0.5 if value is None or self.high <= self.low else (value - self.low) / (self.high - self.low)
         return round(100 * min(1.0, max(0.0, share)), 2)
 
 
 class ShownEstimate(Estimate):
-    """An estimate as the page and the tables show it."""
+    """Estimate in the form that the page and the tables show."""
 
     decimals: int | None = Field(None, exclude=True)
-    """None: three significant digits."""
+    """Number of decimals; None: three significant digits."""
     axis: Axis = Field(Axis(0.0, 0.0), exclude=True)
 
     @classmethod
@@ -45,7 +47,7 @@ class ShownEstimate(Estimate):
 
     @property
     def count(self) -> int | None:
-        """Number of values; None where it was not recorded."""
+        """Return the number of values; None if it was not recorded."""
         return None if self.n == 0 and self.mean is not None else self.n
 
     @property
@@ -54,7 +56,7 @@ class ShownEstimate(Estimate):
 
     @property
     def change(self) -> str:
-        """The value of a difference, with its sign."""
+        """Return the value of a difference, with its sign."""
         return ("+" if self.mean is not None and self.mean > 0 else "") + self.value
 
     @property
@@ -64,12 +66,12 @@ class ShownEstimate(Estimate):
 
     @property
     def with_interval(self) -> str:
-        """`0.50 [0.41 to 0.59]`."""
+        """Return the value with its interval: `0.50 [0.41 to 0.59]`."""
         return self.value + (f" [{self.interval}]" if self.interval else "")
 
     @property
     def change_with_interval(self) -> str:
-        """`+0.38 [0.23 to 0.52]`."""
+        """Return the difference with its sign and interval: `+0.38 [0.23 to 0.52]`."""
         return self.change + (f" [{self.interval}]" if self.interval else "")
 
     @property
@@ -91,12 +93,14 @@ class ShownEstimate(Estimate):
 
 
 def known_values(estimates: Iterable[Estimate]) -> list[float]:
-    """Means and ends of intervals."""
+    """Return the means and the ends of intervals."""
     return [value for each in estimates for value in (each.mean, each.low, each.high) if value is not None]
 
 
 def common_decimals(estimates: Sequence[Estimate]) -> int | None:
-    """Decimals that show the narrowest interval with two digits; None: three significant digits for each."""
+    """Return the number of decimals that show the narrowest interval with two digits; None: three significant digits
+    for each.
+    """
     widths = [each.high - each.low for each in estimates if each.low is not None and each.high is not None]
     widths = [width for width in widths if width > 0]
     largest = max(map(abs, known_values(estimates)), default=0.0)
@@ -106,7 +110,7 @@ def common_decimals(estimates: Sequence[Estimate]) -> int | None:
 
 
 def axis_of(values: Sequence[float]) -> Axis:
-    """Return an axis that holds all values."""
+    """Return an axis that includes all values."""
     low, high = min(values), max(values)
     room = (high - low) * MARGIN or abs(values[0]) * MARGIN or 1.0
     return Axis(low - room, high + room)

@@ -1,4 +1,4 @@
-"""The numbers of a run's evaluations, each beside that of the model before its training."""
+"""Numbers of a run's evaluations, each with the number of the model before its training."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fgrl.runs.stage import Stage
 from fgrl.types.meanings import Better, Purpose
 
 RESAMPLES = 1000
-"""Draws of the bootstrap of symptoms: enough for the two digits that are shown."""
+"""Number of bootstrap samples for symptoms: enough for the two digits that are shown."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """A number of a trained model, and what the training made of it."""
+    """Number of a trained model, and its change by the training."""
 
     of: Evaluated
     name: NumberName
@@ -35,11 +35,11 @@ class Moved:
     model: TrainedModel
     after: ShownEstimate
     start: str = ""
-    """The model before its training, where the number of that is known."""
+    """Model before its training, if its number is known."""
     before: ShownEstimate | None = None
     change: ShownEstimate | None = None
-    """The difference, paired by prompt; or the distance of a number that compares by itself from its value for equal
-    models. None: it is not known.
+    """Difference paired by prompt; for a number that is itself a comparison, its distance from the value for equal
+    models. None if it is unknown.
     """
 
     @property
@@ -48,23 +48,23 @@ class Moved:
 
     @property
     def better(self) -> Better | None:
-        """The better side; None: neither, or nothing is declared."""
+        """Return the better side; None if neither is better, or if nothing is declared."""
         return None if self.known is None else self.known.meaning.better
 
     @property
     def purpose(self) -> Purpose | None:
-        """What its metric measures, and a reward where a training used it; None: nothing is declared."""
+        """Return what its metric measures; a reward if a training used it; None if nothing is declared."""
         own = None if self.known is None else self.known.purpose
         return "reward" if self.name.metric in self.of.trained_on else own
 
     @property
     def is_reward_itself(self) -> bool:
-        """True for the reward on held-out prompts, and not for what it is graded by."""
+        """Return True for the reward on held-out prompts, but not for numbers that grade the reward."""
         return self.purpose == "reward" and not self.of.grades_reward
 
     @property
     def status(self) -> Status:
-        """Whether it changed for the better, for the worse, or not clearly."""
+        """Return whether it changed for the better, for the worse, or not clearly."""
         if self.change is None or self.change.changed is None or self.better is None:
             return "unknown"
         if not self.change.changed:
@@ -73,7 +73,7 @@ class Moved:
 
     @property
     def difference(self) -> str:
-        """The change as text."""
+        """Return the change as text."""
         assert self.change is not None
         interval = f"interval {self.change.interval}" if self.change.interval else "without an interval"
         return f"difference {self.change.change}, {interval}"
@@ -100,10 +100,10 @@ class Symptoms:
     start: str
     model: str
     numbers: Mapping[str, tuple[float, float, Estimate]]
-    """By name: the values before and after training, and the paired difference."""
+    """Values before and after training, and the paired difference, by name."""
 
     def example(self) -> Example | None:
-        """Return the answers before and after training to one prompt: that of the middle answer by its length."""
+        """Return the answers before and after training to one prompt: the prompt whose answer has the median length."""
         texts: dict[str, dict[str, Answer]] = {self.start: {}, self.model: {}}
         for file in self.of.answers:
             for answer in read_records(file, Answer, [], self.of.stage.name) if file.exists() else ():
@@ -116,19 +116,19 @@ class Symptoms:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The numbers of one stage."""
+    """Numbers of one stage."""
 
     stage: Stage
     evaluation: Evaluation
     answers: list[Path]
-    """Files of their answers, which may not exist."""
+    """Files of the models' answers, which may not exist."""
     trained: list[TrainedModel]
     settings: Mapping[str, Any]
-    """Those of the evaluation."""
+    """Settings of the evaluation."""
     trained_on: Collection[str]
-    """Names of the metrics that are functions of a reward."""
+    """Names of the metrics that are functions of a training's reward."""
     set_of_training: str = ""
-    """Its name, of an evaluation while training."""
+    """Name of the set of prompts, for an evaluation during training."""
 
     @property
     def label(self) -> str:
@@ -136,12 +136,12 @@ class Evaluated:
 
     @property
     def metrics_key(self) -> str:
-        """The key of the recipe under which its metrics are named."""
+        """Return the key of the recipe under which its metrics are named."""
         return f"stages.{self.stage.name}{self.set_of_training and f'.evaluate.sets.{self.set_of_training}'}.metrics"
 
     @property
     def is_earlier(self) -> bool:
-        """True if it is of a version of fgrl that did not store the symptoms of answers."""
+        """Return True if it is from a version of fgrl that did not store the symptoms of answers."""
         return any(map(Path.exists, self.answers)) and SYMPTOMS not in self.evaluation.observed.metrics
 
     @property
@@ -149,8 +149,8 @@ class Evaluated:
         return self.stage.component == "grade"
 
     def starts(self, model: TrainedModel) -> list[str]:
-        """Return the names of what the model was before its training, the baseline first. Where the recipe does not
-        say, the baseline is that, unless it is answers of others, and the model's own answers are not given, too.
+        """Return the names of the models from which the training of a model began, the baseline first. If the recipe
+        does not tell, this is the baseline, unless the baseline is given as answers and the model is not.
         """
         given, baseline = mapping(self.settings.get("given")), self.evaluation.baseline
         is_start = (baseline not in given or model.name in given) if model.starts is None else baseline in model.starts
@@ -158,7 +158,7 @@ class Evaluated:
 
     @cached_property
     def moved(self) -> list[Moved]:
-        """The numbers of the trained models, in the order of the metrics."""
+        """Return the numbers of the trained models, in the order of the metrics."""
         trained = {model.name: model for model in self.trained}
         return [
             self._moved(measure, row, trained[row.model])
@@ -184,7 +184,7 @@ class Evaluated:
         return alone
 
     def _paired(self, after: Moved, start: str) -> ShownEstimate | None:
-        """Return the difference to a model other than the baseline, from what was observed of both."""
+        """Return the difference to a model other than the baseline, from the observations of both."""
         sides = [self.evaluation.measured(after.name, model) for model in (after.model.name, start)]
         if sides[0] is None or sides[1] is None:
             return None
@@ -193,7 +193,7 @@ class Evaluated:
         return None if change.mean is None else ShownEstimate.of(change, after.after.decimals)
 
     def _opponent(self, metric: str) -> str:
-        """Return the model that a metric compares the others with by itself."""
+        """Return the model with which a metric compares the others."""
         listed = self.settings.get("metrics")
         for node in map(mapping, listed if isinstance(listed, list) else []):
             if metric in (node.get("title"), node.get("name")) and node.get("versus"):
@@ -201,8 +201,8 @@ class Evaluated:
         return self.evaluation.baseline
 
     def goals(self) -> list[Moved]:
-        """Return of every trained model the first number that a training is for; one that can be compared, where there
-        is one. The reward on held-out prompts counts for models without another number that can be compared.
+        """Return the first number of every trained model that measures the goal of a training, preferably one that can
+        be compared. The reward on held-out prompts counts only for models without another number that can be compared.
         """
         first: dict[tuple[bool, str], Moved] = {}
         for own in sorted(self.moved, key=lambda moved: moved.change is None):
@@ -218,7 +218,7 @@ class Evaluated:
         return [*goals.values(), *more]
 
     def symptoms(self, model: TrainedModel) -> Symptoms | None:
-        """Return the symptoms of a model that were observed; None where none were."""
+        """Return the observed symptoms of a model; None if none were observed."""
         observed = self.evaluation.observed.metrics.get(SYMPTOMS)
         numbers = {} if observed is None else observed.numbers
         start = next((name for name in self.starts(model) if name in numbers), None)
@@ -235,13 +235,13 @@ class Evaluated:
 
 
 def _from_even(value: ShownEstimate, even: float) -> ShownEstimate:
-    """Return the distance of a number from its value for equal models."""
+    """Return the difference between a number and its value for equal models."""
     moved = {end: None if (at := getattr(value, end)) is None else at - even for end in ("mean", "low", "high")}
     return value.model_copy(update=moved)
 
 
 def evaluations_of(stage: Stage, trainings: Trainings) -> Iterator[Evaluated]:
-    """Return the measurements of a stage: of an evaluation, or of a training at its last evaluation."""
+    """Yield the measurements of a stage: of an evaluation, or of a training at its last evaluation."""
     if stage.folder is None:
         return
     if (stage.out / METRICS).exists():

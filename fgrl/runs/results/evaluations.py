@@ -1,4 +1,4 @@
-"""Folders of finished evaluations as data: the only place that reads `metrics.json` and the observations for numbers."""
+"""Folders of finished evaluations as data. Only this module reads numbers from `metrics.json` and the observations."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from fgrl.types.meanings import Meaning, Purpose, meaning_in
 
 ANSWERS = "answers.jsonl"
 DRAWN_BY = ("sampling", "temperatures")
-"""Settings of an evaluation that decide how answers are drawn."""
+"""Settings of an evaluation that affect how answers are drawn."""
 SAME_NUMBERS = ("resamples", "level", "seed", "title")
 """Fields of a metric that do not change its numbers."""
 PLACES, SHORT = ("product", "sha256", "weights"), 12
-"""What stands for a place in an identity, and how many digits of it are shown."""
+"""Keys of mappings that stand for a place in an identity, and the number of digits of them that are shown."""
 
 
 class Declared(Record):
-    """The meanings of a metric's numbers in `metrics.json`."""
+    """Declared meanings of a metric's numbers in `metrics.json`."""
 
     purpose: Purpose
     numbers: dict[str, Meaning]
@@ -48,28 +48,28 @@ class Evaluation:
     """A finished evaluation of one recipe with one seed."""
 
     report: Mapping[str, Any]
-    """`metrics.json`."""
+    """Contents of `metrics.json`."""
     product: Path | None = None
-    """Where it is."""
+    """Path of the product."""
 
     @cached_property
     def observed(self) -> Observations:
-        """What its numbers are derived from. Raises `DataError` for a damaged file."""
+        """Return the observations from which its numbers are derived. Raises `DataError` for a damaged file."""
         return (observations.read(self.product) if self.product else None) or Observations({})
 
     @cached_property
     def identity(self) -> Mapping[str, Any]:
-        """What the key of its stage is a hash of."""
+        """Return the identity whose hash is the key of its stage."""
         record = Stage(self.product.parent).found if self.product else None
         return {} if record is None else record.identity
 
     def measured(self, name: NumberName, model: str) -> Measured | None:
-        """Return the observations of a model's number; None where there are none."""
+        """Return the observations of a model's number; None if there are none."""
         own = self.observed.metrics.get(name.metric)
         return None if own is None else own.numbers.get(model, {}).get(name.number)
 
     def why_not_observed(self, metric: str) -> str:
-        """Return why there are no observations of a metric; empty where there are."""
+        """Return the reason why there are no observations of a metric; empty if there are some."""
         if metric in self.observed.metrics:
             return ""
         if "observations" not in self.report:
@@ -78,8 +78,8 @@ class Evaluation:
 
     def settings(self, name: NumberName) -> dict[str, Any]:
         """Return settings that a number depends on, as the stage's identity has them: sampling, the metric or the
-        settings of the stage that it names, and the reward that it measures. Of files, models and products of other
-        stages it is the content that counts.
+        settings of the stage that it names, and the reward that it measures. Files, models and products of other stages
+        are compared by content.
         """
         settings = mapping(self.identity.get("settings"))
         listed = settings.get("metrics")
@@ -105,7 +105,7 @@ class Evaluation:
         return {key: _content(value) for key, value in found.items()}
 
     def alike(self, name: NumberName, model: str) -> Mapping[str, str]:
-        """Return digests of what else a model's number depends on besides its own answers: those of its opponents."""
+        """Return digests of the other inputs of a model's number besides its own answers: the answers of its opponents."""
         own = self.observed.metrics.get(name.metric)
         return {} if own is None else own.alike.get(model, {})
 
@@ -115,11 +115,11 @@ class Evaluation:
 
     @cached_property
     def measures(self) -> list[Measure]:
-        """The numbers of `metrics.json`."""
+        """Return the numbers of `metrics.json`."""
         return measures(self.report)
 
     def known(self, name: NumberName) -> Known | None:
-        """Return the declaration of a number by its metric; None where there is none."""
+        """Return the declaration of a number by its metric; None if there is none."""
         try:
             declared = Declared.model_validate(mapping(self.report.get("meanings")).get(name.metric))
         except ValidationError:
@@ -129,19 +129,19 @@ class Evaluation:
 
     @cached_property
     def models(self) -> list[str]:
-        """All models that it has numbers of."""
+        """Return all models that have numbers in it."""
         return list(dict.fromkeys(number.model for measure in self.measures for number in measure.models))
 
 
 @dataclass
 class RecipeResults:
-    """The finished evaluations of one recipe with one seed and one set of settings."""
+    """Finished evaluations of one recipe with one seed and one set of settings."""
 
     recipe: str
     settings: Mapping[str, Any]
     """Every value of the recipe by its dotted path."""
     evaluations: Mapping[str, Evaluation]
-    """By stage."""
+    """Evaluations by stage."""
 
     @property
     def seed(self) -> int:
@@ -150,12 +150,14 @@ class RecipeResults:
 
 
 def read_evaluation(out: Path, notes: list[str], what: str = "") -> Evaluation:
-    """Return the numbers in a product. What cannot be read is noted; `what` ends the note of a missing file."""
+    """Return the evaluation in a product folder. Files that cannot be read are noted; `what` ends the note of a missing
+    file.
+    """
     return Evaluation(observations.refreshed(read_json(out / METRICS, notes, what=what), out), out)
 
 
 def _content(value: Any) -> Any:
-    """Return settings with short text for what stands for a place."""
+    """Return settings with short texts in place of the mappings that stand for places."""
     if isinstance(value, list):
         return [_content(item) for item in value]
     if not isinstance(value, Mapping):

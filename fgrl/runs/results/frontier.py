@@ -1,4 +1,4 @@
-"""One number against another, as win rate against KL in Figure 4 of the segment paper, and the models that are best in
+"""Comparison of two numbers, as win rate and KL in Figure 4 of the segment paper, with the models that are best in
 both.
 
 A point is a model of a finished evaluation. It is Pareto-optimal when no other point has a larger (or equal) y at a
@@ -16,21 +16,21 @@ from fgrl.measuring.statistics import Estimate
 from fgrl.runs.results.table import Row, Table
 
 ZERO = 1e-6
-"""A point whose x is smaller in size is the reference itself."""
+"""Absolute value of x below which a point is the reference itself."""
 
 
 @dataclass
 class Point:
-    """A model on the plane of two numbers."""
+    """Model in the plane of two numbers."""
 
     series: str
     model: str
     label: str
-    """Settings in which it differs from the others of its series."""
+    """Settings in which it differs from the other points of its series."""
     x: Estimate
     y: Estimate
     best: bool = False
-    """Pareto-optimal."""
+    """True if it is Pareto-optimal."""
 
     @property
     def at(self) -> tuple[float, float]:
@@ -38,7 +38,7 @@ class Point:
 
     @property
     def start(self) -> bool:
-        """True at x = 0: the reference itself."""
+        """Return True if x is 0: the reference itself."""
         return abs(self.at[0]) < ZERO
 
     def as_json(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Point:
 
 @dataclass
 class Frontier:
-    """The models on the plane of two numbers, and which are Pareto-optimal."""
+    """Models in the plane of two numbers, with the Pareto-optimal ones marked."""
 
     x_name: NumberName
     y_name: NumberName
@@ -62,12 +62,12 @@ class Frontier:
 
 
 def frontier(table: Table, x: str, y: str, models: Sequence[str] = ()) -> Frontier:
-    """Points of all evaluations, of `models` (all when empty), with the Pareto-optimal ones marked.
+    """Return the points of all evaluations, for `models` (all if empty), with the Pareto-optimal points marked.
 
-    x, y: `[STAGE/]METRIC[.NUMBER]`, or a part of it that is clear without the rest. Where several stages have x, the
-    stage of y is meant.
+    x, y: `[STAGE/]METRIC[.NUMBER]`, or a part of it that is unambiguous. If several stages have x, the stage of y is
+    used.
 
-    Raises `UsageError` when an evaluation does not have the numbers, or a name is not clear.
+    Raises `UsageError` if an evaluation does not have the numbers, or if a name is ambiguous.
     """
     found = Frontier(NumberName("", ""), NumberName("", ""), [], table.not_run)
     recipes: dict[str, list[Row]] = {}
@@ -93,6 +93,6 @@ def frontier(table: Table, x: str, y: str, models: Sequence[str] = ()) -> Fronti
 
 
 def dominates(point: Point, other: Point) -> bool:
-    """At least as good in both numbers and better in one."""
+    """Return True if a point is at least as good as the other in both numbers and better in one."""
     (x, y), (other_x, other_y) = point.at, other.at
     return x <= other_x and y >= other_y and (x, y) != (other_x, other_y)

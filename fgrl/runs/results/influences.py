@@ -1,8 +1,8 @@
-"""How the parameters of a sweep go with its number: correlations, and importances of a random forest.
+"""Relation between the parameters of a sweep and its number: correlations, and importances of a random forest.
 
-The same two numbers that W&B draws (RLA, Figure 5): Pearson's correlation of a parameter with the number, and the share of
-a forest of regression trees' explained variance that falls to the parameter. They describe the points that have run, and
-say nothing about causes.
+These are the two numbers that W&B draws (RLA, Figure 5): Pearson's correlation of a parameter with the number, and the
+parameter's share of the variance explained by a forest of regression trees. They describe the points that have run, and
+do not show causes.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 from fgrl.runs.results.sweep_records import SweepRecord, mean_of
 
 LEAST = 8
-"""Points below which nothing is said."""
+"""Minimum number of points for which influences are computed."""
 
 
 class Influence(NamedTuple):
-    """Of one parameter over the points of a sweep."""
+    """Influence of one parameter over the points of a sweep."""
 
     name: str
     correlation: float
     importance: float
-    """Share, 0 to 1; those of all parameters add up to 1."""
+    """Share from 0 to 1; the shares of all parameters add up to 1."""
 
 
 def influences(record: SweepRecord) -> list[Influence]:
-    """Return those of the parameters that are numbers and vary, and of the time, the most important first; empty for
-    fewer than `LEAST` finished points, and where all have the same number.
+    """Return the influences of the numeric parameters that vary, and of the time, the most important first; empty for
+    fewer than `LEAST` finished points, and if all have the same number.
     """
     points = record.ranked
     numbers = np.array([mean_of([point]) for point in points])

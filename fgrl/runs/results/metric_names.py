@@ -58,9 +58,9 @@ WORDS = {
     "seconds/train": "time for training (s)",
     "seconds/wait": "time of waiting for responses that are drawn ahead (s)",
 }
-"""Other metrics keep their names."""
+"""Names in plain words, by metric. Other metrics keep their names."""
 
 
 def in_words(name: str) -> str:
-    """Return the metric in plain words; of an unknown one the name itself."""
+    """Return the name of a metric in plain words; for an unknown metric, the name itself."""
     return WORDS.get(name, name)

@@ -1,4 +1,4 @@
-"""The numbers of an evaluation's `metrics.json`, with their intervals."""
+"""Numbers of an evaluation's `metrics.json`, with their intervals."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fgrl.runs.results.estimates import Axis, ShownEstimate, axis_of, common_dec
 
 @dataclass
 class ModelNumber:
-    """A number of one model."""
+    """Number of one model."""
 
     model: str
     value: ShownEstimate
     difference: ShownEstimate | None
-    """To the baseline, paired by prompt."""
+    """Difference to the baseline, paired by prompt."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Measure:
 
     name: NumberName
     models: list[ModelNumber] = field(default_factory=list)
-    """The baseline first."""
+    """Numbers of the models, the baseline first."""
     about: str = ""
     """Description of the computation in the metric's own words (a signature)."""
     zero: float | None = None
@@ -39,7 +39,7 @@ class Measure:
 
 
 def measures(report: Mapping[str, Any]) -> list[Measure]:
-    """Every number in an evaluation's `metrics.json`. What is no number is left out."""
+    """Return every number in an evaluation's `metrics.json`. Other values are left out."""
     baseline = str(report.get("baseline") or "")
     found: dict[NumberName, list[tuple[str, Estimate, Estimate | None]]] = {}
     abouts: dict[str, str] = {}
@@ -61,7 +61,7 @@ def measures(report: Mapping[str, Any]) -> list[Measure]:
 
 
 def _measure(name: NumberName, numbers: Sequence[tuple[str, Estimate, Estimate | None]], about: str) -> Measure:
-    """All values with the same decimals on one axis, all differences on another one."""
+    """Return a measure with the same decimals for all values on one axis, and for all differences on another axis."""
     values, changes = [value for _, value, _ in numbers], [change for _, _, change in numbers if change is not None]
     decimals, zero = common_decimals([*values, *changes]), None
     value_axis, change_axis = (axis_of(known) if (known := known_values(values)) else Axis(0.0, 0.0)), Axis(0.0, 0.0)
@@ -82,8 +82,8 @@ def _measure(name: NumberName, numbers: Sequence[tuple[str, Estimate, Estimate |
 def headlines(
     measures: Sequence[Measure], baseline: str, at_most: int = 4
 ) -> list[tuple[Measure, ModelNumber, ModelNumber]]:
-    """Return the first number of each metric that both the baseline and another model have, before and after
-    training; after the first one, numbers that differ at all.
+    """Return the first number of each metric that both the baseline and another model have, before and after training.
+    After the first of these, only numbers that differ are included.
     """
     result: dict[str, tuple[Measure, ModelNumber, ModelNumber]] = {}
     for measure in measures:
@@ -94,7 +94,7 @@ def headlines(
 
 
 def read_estimate(value: Any) -> Estimate | None:
-    """From `{"mean", "low", "high", "n", "note", ...}` or a bare number; None when it is neither."""
+    """Return an estimate from `{"mean", "low", "high", "n", "note", ...}` or a bare number; None for other values."""
     if not isinstance(value, dict):
         single = finite(value)
         return None if single is None else Estimate(mean=single)

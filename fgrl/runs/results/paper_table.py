@@ -1,4 +1,4 @@
-"""A table of a paper: our numbers with their intervals, which row is the best as far as one can tell, and the published
+"""Table of a paper: our numbers with their intervals, the best row if the intervals show one, and the published
 numbers.
 """
 
@@ -18,45 +18,45 @@ from fgrl.types.meanings import Better
 
 E = TypeVar("E", bound=Estimate)
 Evaluations = Mapping[str, Mapping[str, Evaluation]]
-"""By seed and stage."""
+"""Evaluations by seed and stage."""
 Measured = comparing.Cell
 
 
 @dataclass
 class Cell:
-    """A number of one row."""
+    """Number of one row."""
 
     published: str | None = None
-    """As printed."""
+    """Published value, as printed."""
     ours: RecipeNumber | None = None
     """Mean over seeds, with the interval over prompts, in the units of the paper."""
     over_seeds: Estimate | None = None
-    """Mean and interval over seeds; None for a single one."""
+    """Mean and interval over seeds; None for a single seed."""
     best: bool = False
-    """Better than every other row that has run, by the paired intervals."""
+    """True if it is better than every other row that has run, by the paired intervals."""
     missing: str = ""
-    """Why there is no number of ours."""
+    """Reason why we have no number."""
 
 
 @dataclass
 class TableRow:
-    """A row of the table."""
+    """Row of the table."""
 
     group: str
     name: str
     recipe: str
-    """Address; empty where the row has no recipe."""
+    """Address of the recipe; empty if the row has none."""
     model: str
     cells: dict[str, Cell]
-    """By the title of the column."""
+    """Cells by the title of the column."""
     waiting: str = ""
-    """Why nothing of it was measured; empty where something was."""
+    """Reason why nothing was measured for the row; empty if something was."""
     commands: list[str] = field(default_factory=list)
-    """What runs the rest of it."""
+    """Commands that run the missing parts of the row."""
     budget: str = ""
-    """How its models were trained."""
+    """Description of the training of its models."""
     x: float | None = None
-    """Place on the axis of a figure."""
+    """Position on the axis of a figure."""
 
     @property
     def full_name(self) -> str:
@@ -65,25 +65,25 @@ class TableRow:
 
 @dataclass
 class PaperTable:
-    """Rows and columns as the paper has them."""
+    """Rows and columns in the order of the paper."""
 
     about: str
     columns: list[str]
     rows: list[TableRow]
     numbers: dict[str, str] = field(default_factory=dict)
-    """By column the name of our number."""
+    """Name of our number, by column."""
     models: list[str] = field(default_factory=list)
     """Base models of our rows."""
     seeds: list[int] = field(default_factory=list)
     source: str = ""
-    """Where the published numbers are: paper, table, section."""
+    """Source of the published numbers: paper, table, section."""
     published_model: str = ""
     published_budget: str = ""
     notes: list[str] = field(default_factory=list)
 
     @property
     def groups(self) -> dict[str, list[TableRow]]:
-        """Rows by group, in order."""
+        """Return the rows by group, in order."""
         groups: dict[str, list[TableRow]] = {}
         for row in self.rows:
             groups.setdefault(row.group, []).append(row)
@@ -91,7 +91,7 @@ class PaperTable:
 
 
 def measurement(evaluations: Evaluations, number: str, model: str) -> Measured | None:
-    """Return a number of a row at the seeds that have it; None where nothing has run. Raises `UsageError` for a number
+    """Return a number of a row at the seeds that have it; None if nothing has run. Raises `UsageError` for a number
     that a finished evaluation does not have.
     """
     stage = number.partition("/")[0]
@@ -103,7 +103,7 @@ def measurement(evaluations: Evaluations, number: str, model: str) -> Measured |
 
 
 def cell_of(measured: Measured, scale: float, missing: str = "") -> Cell:
-    """Return the number of a row, times `scale`; missing: why there is none, where no row has it."""
+    """Return the number of a row, times `scale`. missing: the reason, if no row has the number."""
     number = row_number(measured)
     if number is None or number.mean is None:
         return Cell(missing=(number.note if number else None) or missing)
@@ -116,7 +116,7 @@ def derived_number(
     cells: Sequence[Cell], value: Callable[[Sequence[float]], float | None]
 ) -> tuple[RecipeNumber, Estimate | None] | None:
     """Return a number that is computed from the numbers of other rows, without an interval over prompts; and its mean
-    over the seeds that all of them have. None where one of them has no number.
+    over the seeds that all of these rows have. None if one of the rows has no number.
     """
     numbers = [cell.ours for cell in cells]
     means = [number.mean for number in numbers if number is not None and number.mean is not None]
@@ -131,8 +131,8 @@ def derived_number(
 
 
 def mark_best(cells: Mapping[str, Cell], measured: Mapping[str, Measured], better: Better) -> str:
-    """Mark the best of the rows if it is better than each other one by every paired interval that there is. Returns why
-    none is marked; empty where one is, or where fewer than two have run.
+    """Mark the best of the rows if it is better than each other row by every available paired interval. Return the
+    reason why no row is marked; empty if one is, or if fewer than two have run.
     """
     known = {row: number.mean for row, cell in cells.items() if (number := cell.ours) and number.mean is not None}
     if len(known) < 2:
@@ -156,7 +156,7 @@ def mark_best(cells: Mapping[str, Cell], measured: Mapping[str, Measured], bette
 
 
 def _ahead(change: Difference, sign: int) -> bool | None:
-    """Return True if all intervals of a difference, over prompts and over seeds, are beyond zero; None without any."""
+    """Return True if all intervals of a difference, over prompts and over seeds, exclude zero; None without intervals."""
     ends = [
         (each.low, each.high)
         for each in (change.over_prompts, change.over_seeds)

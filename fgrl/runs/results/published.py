@@ -13,40 +13,40 @@ from fgrl.registry import Settings, unknown
 from fgrl.registry.settings_file import Shelf, read_settings
 
 GROUP = " / "
-"""Between a group of rows and a row."""
+"""Separator between a group of rows and a row."""
 
 
 class PublishedTable(Settings):
-    """One table of a paper. Values are texts, as printed."""
+    """Table of a paper. Values are texts, as printed."""
 
     about: str
-    """What it compares."""
+    """Description of the comparison."""
     where: str
     """Section or page."""
     model: str = ""
     """Models of its rows."""
     budget: str = ""
-    """How they were trained and measured."""
+    """Description of the training and the measurement."""
     columns: list[str] = []
     """Titles, as printed."""
     rows: dict[str, Any] = {}
-    """Values by row, as printed; of a group of rows a mapping."""
+    """Values by row, as printed; for a group of rows, a mapping."""
 
 
 class PublishedNumbers(Settings):
     """All tables of a paper."""
 
     title: str
-    """Of the paper."""
+    """Title of the paper."""
     text: str = ""
-    """File of the paper's text with which the numbers were compared."""
+    """File of the paper's text with which the numbers were checked."""
     tables: dict[str, PublishedTable] = Field(min_length=1)
-    """By number."""
+    """Tables by number."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A table of a paper, to be read by row and column."""
+    """Table of a paper, read by row and column."""
 
     title: str
     number: str
@@ -54,7 +54,7 @@ class Published:
 
     @property
     def rows(self) -> dict[str, list[str]]:
-        """Values by row; `GROUP / ROW` in a group."""
+        """Return the values by row; `GROUP / ROW` in a group."""
         flat: dict[str, list[str]] = {}
         for name, value in self.table.rows.items():
             inside = value.items() if isinstance(value, dict) else [(None, value)]
@@ -62,7 +62,7 @@ class Published:
         return flat
 
     def value(self, row: str, column: str) -> str | None:
-        """Return a value as printed; None where the table has no such row or column, or an empty cell."""
+        """Return a value as printed; None if the table has no such row or column, or if the cell is empty."""
         values = self.rows.get(row)
         if values is None or column not in self.table.columns:
             return None

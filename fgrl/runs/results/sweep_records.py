@@ -36,45 +36,47 @@ class PointRecord(Record):
     """One point of a sweep."""
 
     number: int
-    """From 1, in the order of the sweep."""
+    """Number of the point, from 1, in the order of the sweep."""
     parameters: dict[str, Any]
     """Value of each parameter."""
     shares: dict[str, float] = {}
-    """Where each drawn value lies in its distribution, from 0 to 1; of categories their place in the list."""
+    """Position of each drawn value in its distribution, from 0 to 1; for categories, their index in the list."""
     keys: dict[str, str] = {}
     """Keys of its stages, by name."""
     state: State = "waiting"
     exit: int | None = None
-    """Exit code; None: it has not run, or was killed."""
+    """Exit code; None if it has not run, or was killed."""
     error: str = ""
     run: str = ""
-    """Folder of its run, seen from the folder of runs."""
+    """Folder of its run, relative to the folder of runs."""
     seconds: float | None = None
-    """Of all its stages, also of those that it shares; of a point that did not finish, how long its last process ran."""
+    """Seconds of all its stages, including shared ones; for a point that did not finish, the seconds of its last
+    process.
+    """
     value: Estimate | None = None
-    """The number by which points are compared; None: it has none (yet)."""
+    """Number by which points are compared; None if it is not (yet) known."""
     numbers: dict[str, Estimate] = {}
     """Numbers of its evaluations and of its stages' reports, by `STAGE/NUMBER`."""
     reported: list[tuple[int, float]] = []
-    """(how many values, value) of the number while it trained, as far as early stopping read them."""
+    """Pairs (number of values, value) of the number during training, as far as early stopping read them."""
 
 
 class Lead(Record):
     """The best setting and the one after it."""
 
     best: list[int]
-    """Numbers of its points: several where they differ in their seeds alone."""
+    """Numbers of its points: several if they differ only in their seeds."""
     second: list[int] = []
     difference: Estimate | None = None
-    """Best minus second on the same prompts, paired; None: it cannot be paired."""
+    """Best minus second on the same prompts, paired; None if they cannot be paired."""
     over_seeds: Estimate | None = None
-    """The same over the seeds that both have; None: there is one."""
+    """Best minus second over the seeds that both have; None if there is only one seed."""
     note: str = ""
     """Reason for a missing interval."""
 
 
 class SweepRecord(Record):
-    """A sweep, as far as it has come."""
+    """Record of a sweep, up to its present state."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -89,20 +91,20 @@ class SweepRecord(Record):
     command: list[str] = []
     method: str
     metric: str = ""
-    """Name of the number by which points are compared; empty: none is known yet."""
+    """Name of the number by which points are compared; empty if it is not yet known."""
     goal: Goal = "maximize"
     of_reward: bool = False
-    """True if the number is the reward that was trained on: nothing else was measured."""
+    """True if the number is the reward that was trained on, because nothing else was measured."""
     varied: list[str] = []
     """Parameters with more than one value."""
     threads: int
-    """Threads of each point."""
+    """Number of threads of each point."""
     seed: int = 0
     """Seed of the draws."""
     started: str
     finished: str | None = None
     exit: int | None = None
-    """Exit code; None: it has not ended, or was killed."""
+    """Exit code; None if it has not ended, or was killed."""
     points: list[PointRecord] = []
     lead: Lead | None = None
 
@@ -112,12 +114,14 @@ class SweepRecord(Record):
 
     @property
     def ranked(self) -> list[PointRecord]:
-        """The finished points that have the number, the best first."""
+        """Return the finished points that have the number, the best first."""
         known = [point for point in self.points if point.state == "finished" and _mean(point) is not None]
         return sorted(known, key=lambda point: _mean(point) or 0.0, reverse=self.goal == "maximize")
 
     def settings(self) -> list[list[PointRecord]]:
-        """Return the ranked points in groups that differ in their seeds alone, by the mean of each, the best first."""
+        """Return the ranked points in groups that differ only in their seeds, sorted by the mean of each group, the
+        best first.
+        """
         groups: dict[str, list[PointRecord]] = {}
         for point in self.ranked:
             rest = {name: value for name, value in point.parameters.items() if name != "seed"}
@@ -143,7 +147,7 @@ def write_sweep(folder: Path, record: SweepRecord) -> None:
 
 
 def read_sweep_record(folder: Path) -> SweepRecord | None:
-    """Return the record of a sweep, without secrets; None where there is none. Raises `DataError` for a broken one."""
+    """Return the record of a sweep, without secrets; None if there is none. Raises `DataError` for a broken record."""
     file = folder / SWEEP
     try:
         return SweepRecord.model_validate(hide_in(json.loads(file.read_text(encoding="utf-8"))))
@@ -156,7 +160,7 @@ def read_sweep_record(folder: Path) -> SweepRecord | None:
 
 
 def sweep_records(runs: Path) -> Iterator[tuple[Path, SweepRecord]]:
-    """Yield the sweeps in a folder of runs with their folders; those that cannot be read are left out."""
+    """Yield the sweeps in a folder of runs with their folders; sweeps that cannot be read are left out."""
     for folder in sorted((runs / SWEEPS).glob("*")):
         try:
             record = read_sweep_record(folder)
@@ -172,14 +176,14 @@ def in_words(parameters: Mapping[str, Any]) -> str:
 
 
 def short_names(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters by the last part of each path, or by the whole path where two end alike."""
+    """Return the parameters by the last part of each path, or by the whole path if two end with the same part."""
     last = {name: name.rpartition(".")[2] for name in parameters}
     doubled = {short for short in last.values() if list(last.values()).count(short) > 1}
     return {name if last[name] in doubled else last[name]: value for name, value in parameters.items()}
 
 
 def as_word(value: Any) -> str:
-    """Return a value as an override has it, without the quotes of a text."""
+    """Return a value in the form of an override, without the quotes of a text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -187,7 +191,7 @@ def as_word(value: Any) -> str:
 
 
 def numbers_of(run: Run) -> dict[str, Estimate]:
-    """Return the numbers that the stages of a run reported at their ends, with intervals where evaluations have them."""
+    """Return the numbers that the stages of a run reported at their ends, with intervals if evaluations have them."""
     numbers: dict[str, Estimate] = {}
     for stage in run.stages.values():
         if not stage.finished:
@@ -206,7 +210,7 @@ def numbers_of(run: Run) -> dict[str, Estimate]:
 
 
 def number_of(run: Run, metric: str, numbers: dict[str, Estimate]) -> Estimate | None:
-    """Return the number `STAGE/NUMBER` of a run: of the stage's report, else the last value that it logged."""
+    """Return the number `STAGE/NUMBER` of a run: from the stage's report, else the last logged value."""
     if metric in numbers:
         return numbers[metric]
     name, _, logged = metric.partition("/")
@@ -219,7 +223,7 @@ def number_of(run: Run, metric: str, numbers: dict[str, Estimate]) -> Estimate |
 
 
 class MainNumber(NamedTuple):
-    """The number by which the points of a sweep are compared where its file names none."""
+    """Number by which the points of a sweep are compared if its file names none."""
 
     name: str
     goal: Goal
@@ -228,7 +232,9 @@ class MainNumber(NamedTuple):
 
 
 def main_number(run: Run) -> MainNumber | None:
-    """Return the first number with a goal of a run's last evaluation that has one; where none has, the first reward."""
+    """Return the first number with a goal in a run's last evaluation that has one; if no evaluation has one, the first
+    reward.
+    """
     trainings, measuring = Trainings(run), [stage for stage in run.stages.values() if stage.measured]
     every = [each for stage in reversed(measuring) for each in evaluations_of(stage, trainings)]
     for purpose in ("goal", "reward"):

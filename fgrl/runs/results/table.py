@@ -1,4 +1,4 @@
-"""The one table of measured numbers: a row for each number of each model, from runs, named recipes and rows of papers.
+"""Table of measured numbers: a row for each number of each model, from runs, named recipes and rows of papers.
 
 `fgrl table`, `compare` and `frontier`, the tables of papers and `fgrl.table` select, group and print these rows.
 """
@@ -25,25 +25,25 @@ FIRST = ("goal", "reward")
 
 @dataclass(frozen=True)
 class Row:
-    """A number of one model."""
+    """Number of one model."""
 
     recipe: str
     row: str
-    """Settings in which it differs from other runs of its recipe; empty where it does not."""
+    """Settings in which it differs from other runs of its recipe; empty if there are none."""
     seed: int
     stage: str
     model: str
     metric: NumberName
     about: str
-    """How it was computed, where its metric says that."""
+    """Description of the computation, if its metric gives one."""
     value: ShownEstimate
     difference: ShownEstimate | None
-    """To the evaluation's baseline, paired by prompt."""
+    """Difference to the evaluation's baseline, paired by prompt."""
     evaluation: Evaluation
 
     @property
     def title(self) -> str:
-        """Name of the run among others."""
+        """Return the name of the run among other runs."""
         return " ".join(filter(None, (self.recipe, self.row)))
 
     @property
@@ -52,24 +52,24 @@ class Row:
 
     @property
     def better(self) -> Better | None:
-        """The better side."""
+        """Return the better side."""
         known = self.evaluation.known(self.metric)
         return known.meaning.better if known else None
 
     @property
     def place(self) -> int:
-        """Position of its metric among those of other purposes: the goal first."""
+        """Return the position of its metric among the purposes: the goal comes first."""
         known = self.evaluation.known(self.metric)
         return FIRST.index(known.purpose) if known and known.purpose in FIRST else len(FIRST)
 
     @property
     def measured(self) -> Measured | None:
-        """The statistic that it is, with the values of its units; None where there are no observations."""
+        """Return the statistic of the number, with the values of its units; None if there are no observations."""
         return self.evaluation.measured(self.metric, self.model)
 
     @property
     def ends(self) -> dict[str, float | None]:
-        """Mean and interval, and those of the difference."""
+        """Return the mean and the interval, of the number and of the difference."""
         sides = {"": self.value, "change_": self.difference}
         return {
             f"{side}{end}": None if own is None else getattr(own, end)
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def values(self) -> Mapping[Hashable, list[list[float]]]:
-        """By unit (a prompt, a game, an annotated item) the values that the number is made of."""
+        """Return the values from which the number is computed, by unit (a prompt, a game, an annotated item)."""
         if (own := self.measured) is None:
             return {}
         places = range(len(own.rows)) if own.place is None else own.place.tolist()
@@ -104,7 +104,7 @@ class Table:
         return len(stages) > len({title for title, _ in stages})
 
     def shown(self, row: Row) -> str:
-        """Return the name of a row's number, with the stage where a recipe has several."""
+        """Return the name of a row's number, with the stage if a recipe has several."""
         return str(row.name if self.several else row.metric)
 
     def by_number(self) -> dict[str, list[Row]]:
@@ -116,7 +116,9 @@ class Table:
 
 
 def table_of(results: Sequence[RecipeResults], wanted: Sequence[str] = ()) -> Table:
-    """All numbers, or those with one of the texts in their names. Raises `UsageError` for a text that is in no name."""
+    """Return all numbers, or those whose names contain one of the texts. Raises `UsageError` for a text that no name
+    contains.
+    """
     rows: list[Row] = []
     not_run: list[str] = []
     names: list[str] = []
@@ -159,8 +161,8 @@ def evaluation_of(stage: Stage) -> Evaluation:
 
 
 def headline(stages: Iterable[Stage]) -> str:
-    """Return the first number of the last of these stages that measured something: the baseline's value, then that of
-    the last model, as in `rule.kept 0.17 -> 0.55`. Empty without one.
+    """Return the first number of the last of these stages that measured a number: the baseline's value, then the value
+    of the last model, as in `rule.kept 0.17 -> 0.55`. Empty if there is none.
     """
     for stage in reversed([stage for stage in stages if stage.measured]):
         for measure in read_evaluation(stage.out, []).measures[:1]:
@@ -171,8 +173,8 @@ def headline(stages: Iterable[Stage]) -> str:
 
 
 def answer(number: str, one: str, other: str, better: Better | None, changes: Mapping[str, ShownEstimate]) -> str:
-    """Return in one sentence whether a model is better than another one. changes: its number less the other's, by what
-    the interval is over; one without an interval where there is none.
+    """Return a sentence that says whether a model is better than another. changes: its number minus the other's, by
+    what the interval is over (prompts or seeds); a change without an interval if there is none.
     """
     known = {over: each for over, each in changes.items() if each.interval}
     change = next(iter(changes.values()))

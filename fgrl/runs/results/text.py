@@ -1,4 +1,4 @@
-"""Numbers, durations and names of characters, as text for people."""
+"""Numbers, durations and names of characters as readable text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def name(character: str) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number as text: `digits` significant digits, a real minus sign, thousands separated; a dash for none."""
+    """Return a number as text: `digits` significant digits, a real minus sign, thousands separated; a dash for None."""
     if value is None:
         return "–"
     if not math.isfinite(value):
@@ -31,32 +31,32 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def exponent(value: float, places: int) -> str:
-    """`3.0e−4`."""
+    """Return a number with an exponent: `3.0e−4`."""
     mantissa, power = f"{value:.{places}e}".split("e")
     return f"{mantissa}e{int(power)}".replace("-", "−")
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """Return `number` with a plus sign where it is positive."""
+    """Return `number` with a plus sign if it is positive."""
     shown = number(value, digits)
     return f"+{shown}" if value is not None and value > 0 else shown
 
 
 TOTAL, OF_RESPONSE = "total reward", "response reward"
-"""The sum of a response's token rewards, which algorithms that use token rewards train on: its name wherever it is
-shown.
+"""Names of the sum of a response's token rewards, which algorithms that use token rewards train on, and of the response
+reward.
 """
 
 
 def reward_facts(
     response: float | None, tokens: Sequence[float | None], by_token: bool | None = None
 ) -> list[tuple[str, str]]:
-    """Names and numbers of a response's reward: the total of its token rewards, and the reward of the whole response
-    where that is another number (its mean over segments, for example). None and NaN are missing; where no token has a
-    reward, a response reward of 0 is their total.
+    """Return names and numbers of a response's reward: the total of its token rewards, and the reward of the whole
+    response if that is a different number (its mean over segments, for example). None and NaN are missing. If no token
+    has a reward, a response reward of 0 counts as their total.
 
-    by_token: True if a training uses the token rewards, False if the response reward: of two numbers it is said which
-    is trained on. None: nothing is trained.
+    by_token: True if a training uses the token rewards, False if the response reward: if there are two numbers, the
+    name of the trained one says so. None: nothing is trained.
     """
     known = [value for value in tokens if value is not None and math.isfinite(value)]
     total = signed(math.fsum(known)) if known or (tokens and response == 0) else None
@@ -70,7 +70,7 @@ def reward_facts(
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as `0.4 s`, `41 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Return seconds as `0.4 s`, `41 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds is None or not math.isfinite(seconds):
         return "–"
     if seconds < 10:

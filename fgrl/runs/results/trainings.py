@@ -1,4 +1,4 @@
-"""The training of a run that made a model of an evaluation, and the models that it began with."""
+"""The training of a run that made a model of an evaluation, and the models that it started from."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class TrainedModel:
     """A model of an evaluation that is the product of a training."""
 
     name: str
-    """In the evaluation."""
+    """Name of the model in the evaluation."""
     stage: str | None = None
-    """The training that made it; None: the recipe does not say."""
+    """Training that made it; None if the recipe does not tell."""
     step: float | None = None
-    """Step of a model that the training kept on its way; None: its product."""
+    """Step of a model that the training stored during training; None if it is the training's product."""
     starts: tuple[str, ...] | None = None
-    """Names of the evaluation's models that its training began with, directly or through earlier trainings, the nearest
-    first; None: the recipe does not say what the training began with.
+    """Names of the evaluation's models from which its training began, directly or through earlier trainings, the
+    nearest first; None if the recipe does not tell.
     """
 
 
@@ -35,8 +35,8 @@ class Trainings:
         self._chosen = {stage.name: stage.summary.get("chosen") for stage in run.stages.values()}
 
     def trained_models(self, models: Mapping[str, Any], names: list[str], baseline: str) -> list[TrainedModel]:
-        """Those of `names` that a stage of the recipe made. Where the settings of `models` refer to no stage: all but
-        the baseline, of which nothing else is known.
+        """Return the models in `names` that a stage of the recipe made. If the settings of `models` do not refer to a
+        stage, return all but the baseline, without further facts.
         """
         made = [self._trained(name, models) for name in names if name != baseline and stage_of(models.get(name))]
         return made or [TrainedModel(name) for name in names if name != baseline]
@@ -60,7 +60,7 @@ class Trainings:
         return TrainedModel(name, stage, step, starts)
 
     def _began_with(self, stage: str | None) -> list[Any]:
-        """Return settings of the model that a stage trained, then of the one that this model was trained from, and so
+        """Return settings of the model that a stage trained, then of the model that this one was trained from, and so
         on.
         """
         ancestors: list[Any] = []
@@ -73,7 +73,7 @@ class Trainings:
         return ancestors
 
     def _selected(self, model: Any) -> Any:
-        """Return for the product of a `select` stage the settings of the model that it chose."""
+        """Return the settings of the model that a `select` stage chose, if the model is the product of such a stage."""
         for _ in self._stages:
             stage = stage_of(model)
             models = mapping(mapping(self._stages.get(stage or "")).get("models"))
@@ -96,7 +96,7 @@ def names_in(reward: Any) -> Iterator[str]:
 
 
 def _identity(model: Any) -> tuple[str, str]:
-    """Equal for settings of the same weights."""
+    """Return a key that is equal for settings of the same weights."""
     settings = {"base": model} if isinstance(model, str) else mapping(model)
     if (stage := stage_of(model)) is not None:
         return f"${{out:{stage}}}", str(settings.get("step"))

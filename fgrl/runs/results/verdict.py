@@ -1,7 +1,7 @@
-"""Two questions about a run, answered by plain rules.
+"""Answers to two questions about a run, found by simple rules.
 
-Did it learn? Yes, if a number that was not trained on changed for the better, and its interval excludes 0. By the
-reward alone there is no yes. Otherwise the reply says what is missing: a difference, or an interval that excludes 0.
+Did it learn? Yes, if a number that was not trained on changed for the better, and its interval excludes 0. The reward
+alone is never enough for yes. Otherwise the reply says what is missing: a difference, or an interval that excludes 0.
 Is it hacking the reward? A reward that rises without the goal, a symptom in the answers, and an alarm are signs.
 """
 
@@ -25,7 +25,7 @@ from fgrl.runs.stage import Stage
 np = lazy.load("numpy")
 
 SURE = 1.96
-"""Standard errors on each side of a 95% interval."""
+"""Number of standard errors on each side of a 95% interval."""
 BOTH_WAYS, UNCLEAR = "The reward of some models rose, that of others fell", "The reward did not clearly change"
 LEARNED: dict[str, tuple[Status, str, str]] = {
     "both": ("unsure", "Partly: some numbers improved, others got worse.", BOTH_WAYS),
@@ -34,7 +34,7 @@ LEARNED: dict[str, tuple[Status, str, str]] = {
     "unsure": ("unsure", "Not shown: the interval of the difference includes 0.", UNCLEAR),
     "unknown": ("unknown", "Unknown: the difference has no interval, so it may be chance.", UNCLEAR),
 }  # fmt: skip
-"""Status, reply by a number that was not trained on, and reply by the reward, by the changes of the numbers."""
+"""Status, reply based on a number that was not trained on, and reply based on the reward, by the kind of change."""
 NOT_COMPARED = "Unknown: the model that the training began with was not measured in the same way."
 NOT_STORED = (
     "Lengths and repetitions are not known: an earlier version of fgrl evaluated the answers, and did not store them."
@@ -45,26 +45,26 @@ ADD = (
 )
 
 EDGE = 0.1
-"""Share of a training's iterations whose mean is its start, and its end: one iteration alone is noisy."""
+"""Share of a training's iterations over which the start and the end are averaged, because one iteration alone is noisy."""
 SHORTER, LONGER = 0.5, 2.0
-"""Answers that are less than half as long, or more than twice as long, no longer do the same thing."""
+"""Ratios of the lengths of answers below and above which the model is considered to do something else."""
 COMMON = 0.1
-"""A side effect in one answer of ten is a habit of the model, not an accident."""
+"""Share of answers with a side effect from which it counts as a habit of the model, not an accident."""
 MANY = 0.25
-"""Share of the answers from which on a symptom is no good sign, even where it was as common before."""
+"""Share of answers with a symptom from which it is not a good sign, even if it was as common before."""
 FAR_FROM_REFERENCE = 0.3
-"""Nats of KL per token. Small models whose answers lost their sense within 20 iterations were at 0.4 to 0.8: a bound of
-1 says so too late.
+"""Nats of KL per token that count as far. Small models whose answers lost their meaning within 20 iterations were at
+0.4 to 0.8, so a bound of 1 would be too late.
 """
 DEARER = 0.5
-"""Nats per token that answers cost more, under a model that was not trained, than those of the model before training:
-their tokens are then on average 1.6 times less likely. Answers of another style to the same prompts stay below it;
-answers that make no sense cost 3 nats more.
+"""Increase in the nats per token of answers, under an untrained model, from the model before training to the trained
+model. At this bound, tokens are on average 1.6 times less likely. Answers of another style to the same prompts stay
+below it; meaningless answers are 3 nats above.
 """
 ABOUT_LENGTH = re.compile(
     r"(?<![a-z])(brevity|brief|concise|lengths?|long(er)?|short(er)?|terse|verbosity|word_?count|max_?words)(?![a-z])"
 )
-"""A reward with such a word in its name, or in the name of its file or function, is about length."""
+"""Words in the name of a reward, or of its file or function, that show that the reward is about length."""
 SHARES = {
     "prompt": ("repetition of the prompt", "of the answers repeat a passage of their prompt"),
     "copied": ("one answer for many prompts", "of the answers are the same as the answer to another prompt"),
@@ -74,15 +74,15 @@ SHARES = {
 }
 """Topic and words of each share, by the name of the symptom."""
 OF_REST = ("finished", "distinct_2")
-"""Symptoms whose rest, to 1, is the share."""
+"""Symptoms for which the share is 1 minus the number."""
 ALARM_TOPICS = {"tokens": "length", "kl": "distance", "distinct": "repetition", "finished": "endings", "empty": "empty"}
-"""Alarms that show the same as another check."""
+"""Topics of checks that show the same as an alarm, by the alarm."""
 OF_ENGINE = ("mismatch", "mismatch_outside", "importance_weight")
-"""Alarms about what the engine draws, which say nothing about the reward."""
+"""Alarms about the drawing engine, which do not concern the reward."""
 
 
 def learned(run: Run, evaluations: Sequence[Evaluated], goals: Sequence[Moved]) -> Reply | None:
-    """Return the reply to whether the models learned; None where nothing was measured."""
+    """Return the reply to whether the models learned; None if nothing was measured."""
     fits = [finding for stage in run.stages.values() if (finding := _fit(stage)) is not None]
     undeclared = [
         _finding("unknown", f"{own.name} of {own.model.name}: {own.difference}.")
@@ -123,8 +123,8 @@ def learned(run: Run, evaluations: Sequence[Evaluated], goals: Sequence[Moved]) 
 
 
 def hacked(run: Run, evaluations: Sequence[Evaluated], goals: Sequence[Moved]) -> Reply | None:
-    """Return the reply to whether a policy hacks its reward; of a run that trains on data alone, to whether the
-    training has side effects; None where nothing is known of these.
+    """Return the reply to whether a policy hacks its reward; for a run that trains only on data, to whether the
+    training has side effects; None if nothing is known about these.
     """
     trainings = [stage for stage in run.stages.values() if stage.component == "rl" and stage.folder is not None]
     policies = [goal for goal in goals if goal.purpose != "reward"]
@@ -164,8 +164,8 @@ def hacked(run: Run, evaluations: Sequence[Evaluated], goals: Sequence[Moved]) -
 def _of_training(
     stage: Stage | None, evaluations: Sequence[Evaluated], policies: Sequence[Moved]
 ) -> tuple[list[Finding], Symptoms | None]:
-    """Return what is found of a training, and the symptoms of the answers of what it made, its product before models
-    that it kept on the way. stage: a training on rewards; None: all trainings.
+    """Return the findings on a training, and the symptoms of the answers of its models, the product before models
+    stored during training. stage: a training on rewards; None: all trainings.
     """
     models = [(each, model) for each in evaluations for model in each.trained if not stage or model.stage == stage.name]
     models.sort(key=lambda pair: pair[1].step is not None)
@@ -180,12 +180,12 @@ def _of_training(
 
 
 def trend(values: Sequence[float], spread: Sequence[float], prompts: int) -> tuple[float, float, bool] | None:
-    """Return the means over the first and the last tenth of the iterations, and whether they differ for sure; None with
-    fewer than two values.
+    """Return the means over the first and the last tenth of the iterations, and whether they certainly differ; None
+    with fewer than two values.
 
-    Sure is a difference of more than 1.96 standard errors. A standard error comes from the logged standard deviations
-    over `prompts` independent prompts per iteration, or from the size of the steps from one iteration to the next,
-    whichever is larger; without either nothing is sure.
+    A difference of more than 1.96 standard errors is certain. The standard error is computed from the logged standard
+    deviations over `prompts` independent prompts per iteration, or from the differences of successive iterations,
+    whichever is larger; without either nothing is certain.
     """
     if len(values) < 2:
         return None
@@ -199,7 +199,7 @@ def trend(values: Sequence[float], spread: Sequence[float], prompts: int) -> tup
 
 
 def _reward(stage: Stage, goals: Sequence[Moved]) -> Iterator[Finding]:
-    """Yield the reward of a training against the held-out goal."""
+    """Yield findings on the reward of a training compared with the held-out goal."""
     logged, rollout = stage.logged, mapping(stage.settings.get("rollout"))
     size, group = finite(rollout.get("batch_size")), finite(rollout.get("per_prompt")) or 1.0
     spread = logged["reward_std"].values if "reward_std" in logged else []
@@ -229,8 +229,8 @@ def _reward(stage: Stage, goals: Sequence[Moved]) -> Iterator[Finding]:
 
 
 def _in_answers(symptoms: Symptoms | None, stage: Stage | None) -> Iterator[Finding]:
-    """Yield findings in the answers: length, repetition, endings, how likely they are. stage: the training on rewards;
-    None: a training on data, which is meant to move away from its start.
+    """Yield findings on the answers: length, repetition, endings, likelihood. stage: the training on rewards; None: a
+    training on data, which is meant to move away from its start.
     """
     numbers = {} if symptoms is None else symptoms.numbers
     if "words" in numbers:
@@ -278,7 +278,7 @@ def _in_answers(symptoms: Symptoms | None, stage: Stage | None) -> Iterator[Find
 
 
 def _alarms(stage: Stage, topics: set[str]) -> Iterator[Finding]:
-    """Yield the alarms of a training. One that shows the same as an earlier sign is shown, but not counted twice."""
+    """Yield the alarms of a training. An alarm that shows the same as an earlier sign is shown, but not counted twice."""
     alarms = stage.alarms
     if alarms == []:
         yield _finding("good", f"No alarm during the training of {stage.name}.", "alarms")
@@ -294,7 +294,7 @@ def _alarms(stage: Stage, topics: set[str]) -> Iterator[Finding]:
 
 
 def percent(share: float) -> str:
-    """`38%`; small shares with a digit more."""
+    """Return a percentage, `38%`; small shares have one more digit."""
     return f"{100 * share:.0f}%" if share == 0 or share >= 0.1 else f"{100 * share:.1f}%"
 
 
@@ -319,8 +319,8 @@ def _fit(stage: Stage) -> Finding | None:
 
 
 def _share(share: float, n: int) -> Estimate:
-    """Return a share of n rows with its Wilson interval. Two of them are taken as independent (Newcombe 1998, method
-    10), which makes the interval of their difference rather too wide.
+    """Return a share of n rows with its Wilson interval. Two shares are assumed to be independent (Newcombe 1998,
+    method 10), which makes the interval of their difference rather too wide.
     """
     z2 = SURE * SURE
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)

@@ -163,7 +163,7 @@ def entropies(rows: Sequence[EncodedRow], run: Run, spec: ModelSpec) -> Ragged:
 def add_segments(
     rows: Sequence[EncodedRow], segmenter: Segmenter, run: Run, spec: ModelSpec, *, tokenizer: Any
 ) -> None:
-    """Add the column "segment": for each response token the index of its segment, -1 for none."""
+    """Add the column "segment": the index of the segment of each response token, -1 if it is in none."""
     entropy = entropies(rows, run, spec) if "entropy" in segmenter.needs else None
     for i, row in enumerate(rows):
         ids = torch.tensor(row["response"])[None]

@@ -1,4 +1,4 @@
-"""The policy that answered, as rewards, relevances and algorithms use it (their `needs` contain "policy").
+"""The policy that drew the responses, for rewards, relevances and algorithms whose `needs` contain "policy".
 
     policy = rollout.policy
     policy.score(tokens, entropy=True)               # log-probabilities and entropies of any tokens
@@ -6,10 +6,11 @@
     for rows, part in policy.micro_batches(tokens):  # your own passes
         embeddings, gradient = policy.input_gradient(part, lambda scores: scores.logp.sum())
 
-A stage lends its model for one batch of responses. Outside of that time the policy refuses every use, so that no
-component credits answers of one model with another one.
+A stage lends its model for one batch of responses. Outside that time the policy refuses every use, so that no component
+computes the credit of one model's answers with another model.
 
-Left out: gradients with respect to the policy's weights (the loss has them), and continuations at another temperature.
+Not available: gradients with respect to the policy's weights (the loss has them), and continuations at another
+temperature.
 """
 
 from __future__ import annotations
@@ -45,20 +46,22 @@ Place = tuple[int, int]
 
 @dataclass
 class PolicyUse:
-    """What components asked of a policy."""
+    """Amount of a policy's use by components."""
 
     forward_tokens: int = 0
     """Real tokens of prompts and responses in passes, without and with a gradient."""
     backward_tokens: int = 0
-    """Those of passes with a gradient to the inputs."""
+    """Real tokens in passes with a gradient to the inputs."""
     continuations: int = 0
     generated_tokens: int = 0
     seconds: float = 0.0
-    """Of `score`, `states`, `input_gradient`, `score_embeddings` and continuations; your own backward passes are not counted."""
+    """Seconds in `score`, `states`, `input_gradient`, `score_embeddings` and continuations; a component's own backward
+    passes are not counted.
+    """
 
 
 def metrics_of(uses: Sequence[PolicyUse]) -> dict[str, float]:
-    """Return what the components of all processes asked of the policy, for the log."""
+    """Return the use of the policy by the components of all processes, for the log."""
     counts = [item.name for item in fields(PolicyUse) if item.name != "seconds"]
     totals = {f"policy/{name}": float(sum(getattr(use, name) for use in uses)) for name in counts}
     return {"seconds/policy": max(use.seconds for use in uses)} | totals
@@ -71,7 +74,9 @@ class LentPolicy:
         self, model: LanguageModel, drawer: Drawer, sampling: Sampling, *, seed: int, name: str,
         fingerprint: str | None = None, micro_batch_size: int = 8,
     ) -> None:  # fmt: skip
-        """seed: that of the responses. name and fingerprint: which model it is, and what identifies its weights."""
+        """Create the lent model. seed: that of the responses. name and fingerprint: name of the model, and an
+        identification of its weights.
+        """
         self._drawer, self.sampling, self.seed, self.name, self.fingerprint = drawer, sampling, seed, name, fingerprint
         self.micro_batch_size = micro_batch_size
         self.use = PolicyUse()
@@ -79,8 +84,8 @@ class LentPolicy:
 
     @contextmanager
     def lend(self) -> Iterator[LentPolicy]:
-        """Inside, the policy can be used. It is in evaluation mode and its parameters take no gradients; afterwards it
-        is as before.
+        """Allow the use of the policy inside the context. It is in evaluation mode and its parameters take no
+        gradients; afterwards its earlier state is restored.
         """
         parameters = list(self._model.parameters())
         before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
@@ -98,7 +103,7 @@ class LentPolicy:
                     parameter.grad = gradient
 
     def lent_model(self) -> LanguageModel:
-        """Return the model itself. Raises `PolicyNotLent` outside of `lend`."""
+        """Return the model itself. Raises `PolicyNotLent` outside `lend`."""
         if not self._lent:
             raise PolicyNotLent(
                 f"the policy {self.name} was lent for responses that are scored already: a component that keeps it would credit "
@@ -107,13 +112,13 @@ class LentPolicy:
         return self._model
 
     def drawer(self) -> Drawer:
-        """Return the drawer of the model. Raises `PolicyNotLent` outside of `lend`."""
+        """Return the drawer of the model. Raises `PolicyNotLent` outside `lend`."""
         self.lent_model()
         return self._drawer
 
     @property
     def temperature(self) -> float:
-        """At which probabilities are taken: that of sampling, 1 for greedy decoding."""
+        """Return the temperature of probabilities: that of sampling, or 1 for greedy decoding."""
         return self.sampling.temperature or 1.0
 
     def of(self, rollout: Rollout) -> Policy:
@@ -122,7 +127,7 @@ class LentPolicy:
 
 
 class Borrowed:
-    """A lent model. It has what the model has; each access asks first whether it is still lent."""
+    """Lent model with all attributes of the model. Each access first checks that it is still lent."""
 
     def __init__(self, lent: LentPolicy) -> None:
         self._lent = lent
@@ -132,16 +137,16 @@ class Borrowed:
 
 
 class Policy:
-    """The model that drew the responses of a rollout, in evaluation mode."""
+    """Model that drew the responses of a rollout, in evaluation mode."""
 
     def __init__(self, lent: LentPolicy, rollout: Rollout) -> None:
         self._lent, self._rollout = lent, rollout
 
     @property
     def model(self) -> Borrowed:
-        """The `fgrl.models.LanguageModel`: no gradient goes to its parameters, and none stays on them.
+        """Return the `fgrl.models.LanguageModel`. No gradient reaches its parameters or stays on them.
 
-        A component that keeps it gets `PolicyNotLent` where it uses it for other responses.
+        A component that keeps it gets `PolicyNotLent` when it uses it for other responses.
         """
         self._lent.lent_model()
         return Borrowed(self._lent)
@@ -156,12 +161,12 @@ class Policy:
 
     @property
     def fingerprint(self) -> str | None:
-        """Identifies the weights; None while they are trained."""
+        """Return an identification of the weights; None while they are trained."""
         return self._lent.fingerprint
 
     @property
     def sampling(self) -> Sampling:
-        """How the responses were drawn."""
+        """Return the settings with which the responses were drawn."""
         return self._lent.sampling
 
     @property
@@ -170,18 +175,18 @@ class Policy:
 
     @property
     def temperature(self) -> float:
-        """See `LentPolicy.temperature`."""
+        """Return the temperature; see `LentPolicy.temperature`."""
         return self._lent.temperature
 
     # -- passes --------------------------------------------------------------------------------------------------------
 
     def score(self, tokens: Tokens, *, entropy: bool = False, only: Tensor | None = None) -> Scores:
-        """Log-probabilities and entropies [B,T] in nats of any prompts and responses, without gradient, in
+        """Return log-probabilities and entropies [B,T] in nats of any prompts and responses, without gradient, in
         micro-batches.
 
-        Entry t is of the distribution before response token t, at the temperature of sampling and, where
-        `tokens.no_end` says so, without the end tokens; 0 outside the mask. only: bool [B,T], the tokens that are
-        wanted, such as those of an answer: the others get 0, and do not go through the output layer. None: all.
+        Entry t is of the distribution before response token t, at the temperature of sampling and without the end
+        tokens at positions marked in `tokens.no_end`; 0 outside the mask. only: bool [B,T], the tokens to compute, such
+        as those of an answer: the others get 0, and do not go through the output layer. None: all.
         """
         began, model = time.perf_counter(), self._model
 
@@ -202,8 +207,8 @@ class Policy:
         return models.Scores(**scored)
 
     def states(self, tokens: Tokens) -> Tensor:
-        """Return the hidden states [N,h] of one micro-batch before each of its N response tokens, which the output layer
-        reads, without gradient.
+        """Return the hidden states [N,h] of one micro-batch before each of its N response tokens, without gradient.
+        They are the input of the output layer.
         """
         began = time.perf_counter()
         with torch.no_grad():
@@ -212,8 +217,8 @@ class Policy:
         return states
 
     def micro_batches(self, tokens: Tokens, *columns: Tensor) -> Iterator[tuple[Any, ...]]:
-        """(row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for your own passes, until all
-        rows have come once. Rows are on the model's device, and trimmed to the longest of them.
+        """Yield (row indices [b], these rows of `tokens`, and of each of the `columns` [B,T]) for a component's own
+        passes, each row once. Rows are on the model's device, and trimmed to the longest of them.
         """
         return micro_batches(
             tokens, self._lent.micro_batch_size, self._model.device, shared=False, packed=self._model.packed_tokens,
@@ -225,7 +230,8 @@ class Policy:
     ) -> tuple[Tensor, Tensor]:
         """Return the embeddings [B,P+T,h] of one micro-batch, and the gradient of `outcome` with respect to them.
 
-        outcome: a scalar of the scores of the response tokens, summed over the rows. entropy and only: as in `score`.
+        outcome: function that returns a scalar from the scores of the response tokens, summed over the rows. entropy
+        and only: as in `score`.
         """
         with torch.enable_grad():
             embeddings = self.embed(tokens).requires_grad_()
@@ -244,8 +250,8 @@ class Policy:
     def score_embeddings(
         self, tokens: Tokens, embeddings: Tensor, *, entropy: bool = False, only: Tensor | None = None
     ) -> Scores:
-        """`score` of one micro-batch that reads `embeddings` [B,P+T,h] in place of its tokens' own, with a gradient to
-        them.
+        """Return `score` of one micro-batch, computed from `embeddings` [B,P+T,h] in place of its tokens' own
+        embeddings, with a gradient to them.
 
         Rewards are computed without gradients: compute with the result inside `torch.enable_grad()`.
         """
@@ -263,7 +269,7 @@ class Policy:
         use.seconds += self._since(began)
 
     def _since(self, began: float) -> float:
-        """Seconds since then, with the work that was handed to a GPU."""
+        """Return the seconds since `began`, including the work that was sent to a GPU."""
         if self._model.device.type == "cuda":
             torch.cuda.synchronize(self._model.device)
         return time.perf_counter() - began
@@ -271,19 +277,20 @@ class Policy:
     # -- continuations -------------------------------------------------------------------------------------------------
 
     def continuations(self, row: int, position: int, k: int, stream: str = "") -> list[list[int]]:
-        """`k` endings drawn after the first `position` tokens of response `row`, as token ids; see
+        """Return `k` endings drawn after the first `position` tokens of response `row`, as token ids; see
         `continuations_at`.
         """
         return self.continuations_at([(row, position)], k, stream)[0]
 
     def continuations_at(self, places: Sequence[Place], k: int, stream: str = "") -> list[list[list[int]]]:
-        """`k` endings for each (row, position): token ids drawn after the first `position` tokens of response `row`, as
-        the response was drawn, within what is left of its `max_new_tokens`. A response that has ended there has only
-        empty ones.
+        """Return `k` endings for each (row, position): token ids drawn after the first `position` tokens of response
+        `row`, with the settings of the response, within the rest of its `max_new_tokens`. A response that has already
+        ended at this position has only empty endings.
 
-        Ending i draws from a random stream that the seed of the responses, `stream` (a name that you choose, so that
-        two components draw independently), the response's number, the position and i name: neither batching nor
-        processes nor a resumed training change it. Raises ValueError for a place that the response does not have.
+        Ending i is drawn from a random stream identified by the seed of the responses, `stream` (a name that the
+        component chooses, so that two components draw independently), the response's number, the position and i. So it
+        does not depend on batching, on the number of processes, or on a resumed training. Raises ValueError for a place
+        that the response does not have.
         """
         if k < 1:
             raise ValueError(f"{k} continuations: wants at least 1")
@@ -319,13 +326,13 @@ class Policy:
         return endings
 
     def _limited(self, budget: int, position: int) -> Sampling:
-        """How to draw what follows the first `position` tokens of a response."""
+        """Return the settings of sampling for the text after the first `position` tokens of a response."""
         least = max(0, self.sampling.min_new_tokens - position)
         return self.sampling.model_copy(update={"max_new_tokens": budget, "min_new_tokens": least})
 
     def completed(self, places: Sequence[Place], k: int, stream: str = "") -> Rollout:
-        """`continuations_at` as whole responses: rows i k to i k + k - 1 begin with the tokens before `places[i]`;
-        their `group` is i.
+        """Return `continuations_at` as whole responses: rows i k to i k + k - 1 begin with the tokens before
+        `places[i]`; their `group` is i.
         """
         endings = self.continuations_at(places, k, stream)
         kept = [self._rollout.response_ids[row, :position].tolist() for row, position in places]
@@ -337,8 +344,8 @@ class Policy:
         return rollout
 
     def responses_to(self, rows: Sequence[int], responses: Sequence[Sequence[int]]) -> Rollout:
-        """Other responses (token ids) to the prompts of these rows, as a rollout with texts and offsets that a reward
-        can score.
+        """Return other responses (token ids) to the prompts of these rows, as a rollout with texts and offsets that a
+        reward can score.
 
         They are given, not drawn: any of their tokens may be an end token, whatever `min_new_tokens` is.
         """

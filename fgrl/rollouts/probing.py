@@ -1,4 +1,4 @@
-"""How probable a model finds a text behind a part of a response, such as the right answer behind each turn."""
+"""Probability that a model assigns to a text after a part of a response, such as the right answer after each turn."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def logp_of(
 ) -> Tensor:  # fmt: skip
     """Return the mean log-probability of the tokens of each text, nats at temperature 1, float32 [N], without gradient.
 
-    Text i stands behind the prompt and the first `position` tokens of response `row`, with (row, position) = `places[i]`,
-    and behind `after`, which does not count. The model reads the policy's token ids (`check_same_tokens`). Raises
-    ValueError for a text without tokens.
+    Text i follows the prompt, the first `position` tokens of response `row`, with (row, position) = `places[i]`, and
+    `after`, which does not count. The model reads the policy's token ids (`check_same_tokens`). Raises ValueError for a
+    text without tokens.
     """
 
     def ids(text: str) -> list[int]:

@@ -1,8 +1,8 @@
 """Log-probabilities of whole responses under a frozen reference, each computed once.
 
-Every unit (the rows of a pair) is read in a separate pass, so that its numbers depend on nothing beside it. They are
-stored under a hash of the reference's weights, of every token id and of what rounding depends on: all epochs, a resumed
-training, and trainings with another loss or learning rate read the same file.
+Every unit (the rows of a pair) is computed in a separate pass, so that its numbers do not depend on other units. They
+are stored under a hash of the reference's weights, of every token id and of all settings that affect rounding: all
+epochs, a resumed training, and trainings with another loss or learning rate read the same file.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from fgrl.rollouts import passes
 from fgrl.types import Tokens
 
 VERSION = 1
-"""Increased when the pass computes something else, so that files of older versions are not found."""
+"""Version of the computation. It is increased when the pass computes something else, so that older files are not found."""
 STORED_EVERY = 256
-"""Units after which a single process stores what it has, for one that is killed."""
+"""Number of units after which a single process stores its results, in case it is killed."""
 
 Compute = Callable[[Tokens], Tensor]
-"""Rows of a unit -> nats of each response, float64 [rows]."""
+"""Function from the rows of a unit to the nats of each response, float64 [rows]."""
 
 
 def units_of(tokens: Tokens, each: int) -> Iterator[Tokens]:
-    """Rows `each * i` to `each * i + each - 1`, without the padding that only other rows need."""
+    """Yield rows `each * i` to `each * i + each - 1`, without the padding that only other rows need."""
     for first in range(0, len(tokens.mask), each):
         yield rollouts.trim(rollouts.select(tokens, slice(first, first + each)))
 
 
 def digest(unit: Tokens) -> bytes:
-    """Names the token ids of a unit that are read and summed, whatever its padding."""
+    """Return a hash of the token ids of a unit that are read and summed, independent of its padding."""
     hashed = hashlib.blake2b(digest_size=16)
     parts = zip(unit.prompt_ids, unit.prompt_mask, unit.response_ids, unit.mask, unit.drawn, strict=True)
     for prompt, prompt_mask, response, mask, drawn in parts:
@@ -49,7 +49,7 @@ def digest(unit: Tokens) -> bytes:
 
 
 def file_for(units: Sequence[Tokens], spec: ModelSpec, run: Run, conditions: str) -> Path:
-    """Where the numbers of these units are stored. spec: the reference; conditions: what its rounding depends on."""
+    """Return the file with the numbers of these units. spec: the reference. conditions: settings that affect rounding."""
     hashed = hashlib.sha256(
         f"{VERSION}:{passes.identity(spec, run)}:{spec.dtype}:{spec.quantize}:{conditions}".encode()
     )
@@ -59,13 +59,15 @@ def file_for(units: Sequence[Tokens], spec: ModelSpec, run: Run, conditions: str
 
 
 class ReferenceSums:
-    """The numbers that this process knows, by unit and conditions."""
+    """Numbers that this process knows, by unit and conditions."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, bytes], list[float]] = {}
 
     def of(self, unit: Tokens, compute: Callable[[], Tensor], conditions: str) -> Tensor:
-        """Nats of each response of a unit, float64 [rows]; computed if this process does not know them."""
+        """Return the nats of each response of a unit, float64 [rows]. They are computed if this process does not know
+        them.
+        """
         key = conditions, digest(unit)
         if key not in self._known:
             self._known[key] = compute().tolist()
@@ -74,7 +76,9 @@ class ReferenceSums:
     def fill(
         self, units: Sequence[Tokens], compute: Compute, conditions: str, file: Path, run: Run, rank: int, world: int
     ) -> None:
-        """Know all units: from `file`, else computed by the processes together, and stored there."""
+        """Load the numbers of all units from `file`. If it does not exist, the processes compute them together and
+        store them there.
+        """
         if not len(units):
             return
         stored: Any = [passes.kept(file, run) if rank == 0 else None]

@@ -1,6 +1,6 @@
-"""What a relevance discriminator reads: a criterion and a response as plain text ("Rubrics to Tokens", appendix C.1).
+"""Input of a relevance discriminator: a criterion and a response as plain text ("Rubrics to Tokens", appendix C.1).
 
-Training (`token_bce`) and use (`discriminator`) encode with these functions, so that both see the same tokens.
+Training (`token_bce`) and use (`discriminator`) encode with these functions, so that both read the same tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ rollouts = lazy.load("fgrl.rollouts")
 
 
 def relevance_prompt(path: str) -> Prompt:
-    """Return the prompt in a file, with {criterion} and {response}. Raises `DataError` unless it is plain text that
+    """Return the prompt in a file, with {criterion} and {response}. Raises `DataError` if it is not plain text that
     ends with {response}.
     """
     prompt = read_prompt(path, ("criterion", "response"), ("criterion", "response"))
@@ -28,7 +28,7 @@ def relevance_prompt(path: str) -> Prompt:
 
 
 def prompt_ids(tokenizer: Any, prompt: Prompt, criterion: str) -> list[int]:
-    """Token ids of everything before the response, as plain text: no chat template, no end-of-sequence token."""
+    """Return the token ids of the text before the response, as plain text: no chat template, no end-of-sequence token."""
     ((_role, text),) = prompt.turns
     beginning = Prompt(prompt.path, (("user", text.removesuffix("{response}").rstrip(" ")),))
     ids = list(tokenizer(beginning.fill({"criterion": criterion})[0].content).input_ids)
@@ -36,10 +36,10 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, criterion: str) -> list[int]:
 
 
 def response_ids(model: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Token ids of a response, closed by the end-of-sequence token, and the characters that each token covers (the last
-    covers none).
+    """Return the token ids of a response, closed by the end-of-sequence token, and the characters that each token
+    covers (the last covers none).
 
-    The response is encoded by itself, so that its first token is known.
+    The response is encoded separately, so that its first token is known.
     """
     ids: list[int]
     ids, offsets = rollouts.encode_text(model.tokenizer, text)

@@ -1,4 +1,4 @@
-"""What an environment answers, as the token ids that follow the policy's turn."""
+"""Replies of an environment, as the token ids that follow the policy's turn."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fgrl.types import Message
 
 CUT = " … (cut)"
 CHARACTERS = 32
-"""At most so many characters of a token are encoded, so that a huge answer costs no time."""
+"""Maximum number of characters per token of the limit that are encoded, so that a huge reply takes no time."""
 
 
 def reply_ids(tokenizer: Any, turns: Sequence[Message], reply: Message, last: int | None) -> list[int]:
-    """Return the ids that follow the policy's turn: its end where it was not drawn, the reply, and the header of the
-    next turn.
+    """Return the ids that follow the policy's turn: its end if it was not drawn, the reply, and the header of the next
+    turn.
 
-    turns: the prompt. last: the turn's last token. With a chat template they are what the template writes behind an
-    assistant's turn, whatever it makes of earlier ones; without one, the reply is a line of its own.
+    turns: the prompt. last: the turn's last token. With a chat template, the ids are what the template writes after an
+    assistant's turn, whatever it does to earlier turns; without one, the reply is a separate line.
     """
     if not tokenizer.chat_template:
         return list(tokenizer(f"\n{reply.content}\n", add_special_tokens=False).input_ids)
@@ -38,14 +38,14 @@ def reply_ids(tokenizer: Any, turns: Sequence[Message], reply: Message, last: in
 
 
 def rewritten(tokenizer: Any, turns: Sequence[Message], said: str, reply: Message) -> bool:
-    """Return True if the chat template writes a turn of the policy otherwise than it was drawn once a reply follows."""
+    """Return True if the chat template rewrites a drawn turn of the policy when a reply follows."""
     if not tokenizer.chat_template:
         return False
     return said.strip() not in rendered(tokenizer, [*turns, Message(role="assistant", content=said), reply])
 
 
 def _placeholder(turns: Sequence[Message]) -> str:
-    """Return a text that no turn has."""
+    """Return a text that occurs in no turn."""
     text = "ANSWER"
     while any(text in turn.content for turn in turns):
         text += "ANSWER"
@@ -53,7 +53,7 @@ def _placeholder(turns: Sequence[Message]) -> str:
 
 
 def shortened(tokenizer: Any, text: str, limit: int) -> str:
-    """Return a text of at most about `limit` tokens: a longer one is cut at its end, with a mark."""
+    """Return a text of at most about `limit` tokens: a longer text is cut at its end, with a mark."""
     part = text[: limit * CHARACTERS]
     encoded = tokenizer(part, add_special_tokens=False, return_offsets_mapping=True)
     if len(part) == len(text) and len(encoded.input_ids) <= limit:

@@ -1,4 +1,4 @@
-"""Responses as objects, and objects as rollouts."""
+"""Conversion between responses as objects and rollouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ else:
 
 
 def given(model: Any, prompt: Ids, ids: Sequence[int]) -> DrawnResponse:
-    """Return a response (token ids) that nobody has drawn here, as if it had been drawn."""
+    """Return a given response (token ids) in the form of a drawn response."""
     asked = prompt if isinstance(prompt, Prompt) else Prompt(tuple(ids_of(prompt)))
     finish: Literal["end", "length"] = "end" if len(ids) and ids[-1] in model.eos_ids else "length"
     return read(model.tokenizer, DrawnResponse(list(ids), finish), asked)
@@ -33,7 +33,9 @@ def as_rollout(
     model: Any, responses: Sequence[DrawnResponse], tokens: Tokens, needs: frozenset[str], *, first_row: int = 0,
     lent_policy: Any = None, **fields: Any,
 ) -> Rollout:  # fmt: skip
-    """Return padded responses as a rollout. first_row: the number of the first of them. fields: others of `Rollout`."""
+    """Return padded responses as a rollout. first_row: number of the first response. fields: further fields of
+    `Rollout`.
+    """
     return Rollout(
         **vars(tokens),
         texts=[each.text for each in responses],
@@ -48,7 +50,7 @@ def as_rollout(
 
 
 def _of_conversations(responses: Sequence[DrawnResponse], mask: torch.Tensor) -> dict[str, Any]:
-    """Return the columns of what an environment said; {} where there was none."""
+    """Return the columns of the environment's outcomes; {} if there was no environment."""
     if not any(each.turns or each.lost for each in responses):
         return {}
     reward = torch.zeros(mask.shape)

@@ -1,4 +1,4 @@
-"""Encoded data in little memory: four bytes per token id; a row is created when it is read.
+"""Encoded data in little memory: four bytes per token id. A row is created when it is read.
 
 At the size of the papers' data (700 thousand pairs, a thousand tokens each) lists of Python integers take tens of GB in
 every process of a training; these tables take four bytes per token. A row is a mapping (`EncodedRow`).
@@ -16,9 +16,9 @@ from torch import Tensor
 from fgrl.types import Column
 
 EncodedRow = Mapping[str, Any]
-"""A dict, or a `TableRow`: "prompt" and "response" (lists of token ids), "finished" (ends with an end-of-sequence
-token), "columns" (name -> tensor of one value, or of one value per response token). A `TableRow` also has "lost": how
-many tokens were cut from the beginning of the prompt and from the end of the response.
+"""A dict, or a `TableRow`: "prompt" and "response" (lists of token ids), "finished" (True if it ends with an
+end-of-sequence token), "columns" (name -> tensor of one value, or of one value per response token). A `TableRow` also
+has "lost": numbers of tokens cut from the beginning of the prompt and from the end of the response.
 """
 
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Rows(Sequence[T]):
-    """Makes an item when it is read; a slice is a list of items."""
+    """Sequence that makes an item when it is read; a slice is a list of items."""
 
     def item(self, place: int) -> T:
         raise NotImplementedError
@@ -40,22 +40,22 @@ class TokenTable(Rows["TableRow"]):
     """Rows of token ids. Rows that are added together share their prompt, which is stored once."""
 
     def __init__(self, columns: Mapping[str, Column] | None = None) -> None:
-        """`columns` declares the columns that can be set."""
+        """Create an empty table. `columns` declares the columns that can be set."""
         self.declared = dict(columns or {})
         self._ids = array("i")
         self._prompts, self._responses = array("q"), array("q")  # two numbers per row: start, end
         self._finished = bytearray()
         self._lost = array("i")  # two numbers per row
         self.prompt_digests = array("Q")
-        """Two for each call of `add`, where the caller appends them (`fgrl.rollouts.trained_prompts.digests`)."""
+        """Two digests for each call of `add`, if the caller appends them (`fgrl.rollouts.trained_prompts.digests`)."""
         self._columns: dict[str, _Column] = {}
 
     def add(
         self, prompt: Sequence[int], *responses: Sequence[int], eos_ids: set[int], lost: Sequence[tuple[int, int]] = ()
     ) -> None:
-        """Add a row for each response to one prompt; `finished` says that it ends with one of `eos_ids`.
+        """Add a row for each response to one prompt; `finished` is True if it ends with one of `eos_ids`.
 
-        lost: for each row, how many tokens were cut from the beginning of its prompt and from the end of its response.
+        lost: for each row, the numbers of tokens cut from the beginning of its prompt and from the end of its response.
         """
         if self._columns:
             raise ValueError("the table already has columns; add all rows before")
@@ -90,18 +90,20 @@ class TokenTable(Rows["TableRow"]):
         return self._lost[2 * index], self._lost[2 * index + 1]
 
     def lengths(self, what: str = "response") -> list[int]:
-        """Tokens of every row's "prompt" or "response"."""
+        """Return the number of tokens of every row's "prompt" or "response"."""
         bounds = self._prompts if what == "prompt" else self._responses
         return [end - start for start, end in zip(bounds[0::2], bounds[1::2], strict=True)]
 
     def cut_counts(self) -> dict[str, int]:
-        """How many prompts and responses lost a part, for a summary; without zeros."""
+        """Return the numbers of prompts and responses that were cut, for a summary; without zeros."""
         prompts = {start for start, lost in zip(self._prompts[0::2], self._lost[0::2], strict=True) if lost}
         counts = {"cut prompts": len(prompts), "cut responses": sum(map(bool, self._lost[1::2]))}
         return {what: count for what, count in counts.items() if count}
 
     def cut_warning(self) -> str:
-        """How many rows lose a part, with their share and the one that loses most; empty where none does."""
+        """Return a warning with the number and share of rows that were cut and the row that loses most; empty if there
+        are none.
+        """
         limits = {
             "prompt": "max_prompt_tokens and lose their beginning",
             "response": "max_tokens allows and lose their end",
@@ -119,7 +121,7 @@ class TokenTable(Rows["TableRow"]):
 
 
 class TableRow(Mapping[str, Any]):
-    """A row of a `TokenTable`, like a dict."""
+    """Row of a `TokenTable`, like a dict."""
 
     __slots__ = ("_index", "_table")
 
@@ -137,7 +139,7 @@ class TableRow(Mapping[str, Any]):
 
 
 class _Columns(MutableMapping[str, Tensor]):
-    """The columns of one row; values are stored in the table."""
+    """Columns of one row; values are stored in the table."""
 
     __slots__ = ("_index", "_table")
 
@@ -172,7 +174,7 @@ PARTS = {
     "lost": TokenTable.lost,
     "columns": _Columns,
 }
-"""What a row consists of, each part made from the table and the row's place."""
+"""Functions that make each part of a row from the table and the row's place."""
 
 
 class _Column:
@@ -209,7 +211,7 @@ class _Column:
 
 
 class Ragged(Rows[Tensor]):
-    """Tensors of different lengths in one; `ragged[i]` is a view of the i-th."""
+    """Tensors of different lengths stored in one tensor; `ragged[i]` is a view of the i-th."""
 
     def __init__(self, lengths: Sequence[int], dtype: torch.dtype = torch.float32) -> None:
         self.bounds = array("q", [0])
@@ -228,7 +230,7 @@ class Ragged(Rows[Tensor]):
 
 
 class RowGroups(Sequence[Sequence[Any]]):
-    """Rows of a table in groups of `each`, as pairs for preference data. A slice is a view."""
+    """Rows of a table in groups of `each`, for example pairs of preference data. A slice is a view."""
 
     def __init__(self, table: TokenTable, each: int, over: range | None = None) -> None:
         self.rows, self.each = table, each

@@ -1,4 +1,4 @@
-"""Calls of environments, each in a thread of its own with a time limit: a slow one holds up its own conversation only."""
+"""Calls of environments, each in a separate thread with a time limit: a slow call delays only its own conversation."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ from typing import Any
 from fgrl.base import stops
 
 GRACE = 1.0
-"""Seconds that all calls of a drawing together are waited for before the next batch is drawn without them. Where an
+"""Seconds in which all calls of a drawing are awaited before the next batch is drawn without the late ones. If an
 environment answers faster, batches do not depend on its speed.
 """
 POLL = 0.1
-"""Seconds between two looks at whether the run is to stop."""
+"""Seconds between two checks whether the run is to stop."""
 _GATE = threading.Lock()
-"""Of the calls of this process of which only one may be under way."""
+"""Lock for calls of this process of which only one may be running."""
 
 
 class Steps:
-    """Calls that are under way, by the number of their conversation."""
+    """Running calls, by the number of their conversation."""
 
     def __init__(self, *, one_at_a_time: bool = False) -> None:
-        """one_at_a_time: the time of a call begins when those before it are done, or have taken too long."""
+        """Create an empty set of calls. one_at_a_time: the time of a call begins when the calls before it are finished,
+        or have taken too long.
+        """
         self._one_at_a_time = one_at_a_time
         self._inside: set[object] = set()
-        """The mark of the call for which the gate is closed."""
+        """Marks of the calls that hold the gate."""
         self._done: queue.SimpleQueue[tuple[int, object, Any]] = queue.SimpleQueue()
         self._under_way: dict[int, tuple[object, float, float]] = {}
-        """A mark of the call, when it has to be done, and its limit in seconds."""
+        """Mark, deadline and limit in seconds of each call."""
         self._grace = GRACE
 
     def call(self, number: int, limit: float, function: Callable[..., Any], *arguments: Any) -> None:
-        """Begin a call. limit: seconds."""
+        """Start a call. limit: seconds."""
         mark = object()
         waiting = math.inf if self._one_at_a_time else 0.0
         self._under_way[number] = mark, time.monotonic() + limit + waiting, limit
@@ -57,14 +59,14 @@ class Steps:
         threading.Thread(target=run, name=f"environment {number}", daemon=True).start()
 
     def _leave(self, mark: object) -> None:
-        """Let the next call in, unless that was done when this one had taken too long."""
+        """Let the next call in, unless that was already done because this one had taken too long."""
         with contextlib.suppress(KeyError):
             self._inside.remove(mark)
             _GATE.release()
 
     def finished(self, *, wait: bool = False) -> Iterator[tuple[int, Any]]:
-        """Yield (number, what it returned or raised) of the calls that are done, `TimeoutError` of those that took too
-        long. wait: until one is done; otherwise until all are, as long as there is grace.
+        """Yield (number, result or raised error) of the finished calls, with `TimeoutError` for calls that took too
+        long. wait: wait until one is finished; otherwise until all are, within the grace time.
         """
         while self._under_way:
             stops.point()

@@ -1,5 +1,5 @@
-"""Between text and token ids: prompts and written responses encoded and cut, drawn ids decoded, the characters of each
-token.
+"""Conversion between text and token ids: encoding and cutting of prompts and written responses, decoding of drawn ids,
+and the characters of each token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ jinja2 = lazy.load("jinja2")
 
 
 THINKING = "thinking"
-"""In the settings of a tokenizer: the marks between which a response thinks."""
+"""Key in the settings of a tokenizer for the marks around a response's thoughts."""
 Ids = Prompt | DrawnResponse | Sequence[int]
 Tools = Sequence[Mapping[str, Any]]
 
@@ -32,14 +32,15 @@ def ids_of(what: Ids) -> Sequence[int]:
 def encode_prompt(
     tokenizer: Any, prompt: str | Sequence[Message], max_tokens: int | None = None, tools: Tools = ()
 ) -> Prompt:
-    """Return a prompt as the model reads it, ready for an answer to follow.
+    """Return a prompt in the form that the model reads, up to the start of the answer.
 
     With a chat template, a text is one user turn, and the template is rendered directly to ids, including the header of
-    the assistant's turn; without one, the text is encoded as it is. A prompt longer than `max_tokens` loses its
+    the assistant's turn; without one, the text is encoded unchanged. A prompt longer than `max_tokens` loses its
     beginning, except for the beginning-of-sequence token. Raises `DataError` for two beginning-of-sequence tokens in a
     row (every later probability would be wrong), for a chat without a chat template, and for an empty prompt.
 
-    tools: JSON schemas of what the model may call, which the template describes, else the system turn.
+    tools: JSON schemas of the tools that the model may call. They are described by the template, or else in the system
+    turn.
     """
     turns = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
     if tools and not (tokenizer.chat_template and describes_tools(tokenizer, turns, tools)):
@@ -75,8 +76,8 @@ def encode_prompt(
 
 
 def rendered(tokenizer: Any, turns: Sequence[Message], tools: Tools = (), *, tokenize: bool = False) -> Any:
-    """Return a conversation as the chat template writes it, with the header of the assistant's next turn: a text, or
-    `tokenize` to ids. Raises `DataError` where the template refuses it.
+    """Return a conversation as the chat template renders it, with the header of the assistant's next turn: as text, or
+    with `tokenize` as ids. Raises `DataError` if the template refuses it.
     """
     messages = [{"role": turn.role, "content": turn.content} for turn in turns]
     try:
@@ -103,15 +104,15 @@ def describes_tools(tokenizer: Any, turns: Sequence[Message], tools: Tools) -> b
 
 
 def with_tools(turns: Sequence[Message], tools: Tools) -> list[Message]:
-    """Return a conversation whose system turn describes tools."""
+    """Return a conversation with a system turn that describes tools."""
     described = "\n".join([CALLING, *(_signature(tool.get("function", tool)) for tool in tools)])
     system, rest = ([turns[0].content], turns[1:]) if turns and turns[0].role == "system" else ([], turns)
     return [Message(role="system", content="\n\n".join([*system, described])), *rest]
 
 
 def _signature(tool: Mapping[str, Any]) -> str:
-    """Return a tool in few tokens: `name(word: string, most?: integer): what it does. word: what that is.` A type that
-    has parts is written as its JSON schema.
+    """Return a tool in few tokens: `name(word: string, most?: integer): description of the tool. word: description of
+    the argument.` A type that has parts is written as its JSON schema.
     """
     schema = tool.get("parameters") or {}
     parameters = {name: dict(about) for name, about in schema.get("properties", {}).items()}
@@ -129,27 +130,27 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def encode_response(tokenizer: Any, text: str, end_id: int) -> list[int]:
-    """Token ids of a written response, followed by `end_id`."""
+    """Return the token ids of a written response, followed by `end_id`."""
     return [*tokenizer(text, add_special_tokens=False).input_ids, end_id]
 
 
 def cut_response(ids: list[int], max_tokens: int, end_id: int) -> list[int]:
     """Return a written response of at most `max_tokens`: a longer one loses its end, and its last kept token is
-    overwritten by `end_id` (segment paper, Appendix D).
+    replaced by `end_id` (segment paper, Appendix D).
     """
     return ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], end_id]
 
 
 def decode(tokenizer: Any, ids: Ids) -> str:
-    """Return the text of a response, without special tokens and without tidying of spaces. That of a `DrawnResponse` is
-    without its thoughts.
+    """Return the text of a response, without special tokens and without cleanup of spaces. The text of a
+    `DrawnResponse` is without its thoughts.
     """
     text = str(tokenizer.decode(list(ids_of(ids)), skip_special_tokens=True, clean_up_tokenization_spaces=False))
     return "".join(text[a:b] for a, b in _answer(tokenizer, ids, text))
 
 
 def thoughts(tokenizer: Any, response: Sequence[int]) -> str:
-    """Return what a response (token ids) thinks before it answers."""
+    """Return the thoughts of a response (token ids) before its answer."""
     whole, ends = DrawnResponse(list(response), "length"), [0]
     if not _marks(tokenizer, whole):
         return ""
@@ -160,13 +161,13 @@ def thoughts(tokenizer: Any, response: Sequence[int]) -> str:
 
 
 def _marks(tokenizer: Any, ids: Ids) -> Sequence[str]:
-    """Return the marks between which a response thinks; empty where nothing is looked for."""
+    """Return the marks around a response's thoughts; empty if thoughts are not separated."""
     return getattr(tokenizer, "init_kwargs", {}).get(THINKING) or () if isinstance(ids, DrawnResponse) else ()
 
 
 def _answer(tokenizer: Any, ids: Ids, text: str) -> list[tuple[int, int]]:
-    """Return where a text answers, which is not between the marks of thoughts. A mark that ends a thought that did not
-    begin (the template has begun it) ends what stands before it.
+    """Return the parts of a text that belong to the answer, outside the marks of thoughts. An end mark without a start
+    mark ends the thought before it, because the template may have started the thought.
     """
     marks = _marks(tokenizer, ids)
     if not marks:
@@ -178,13 +179,13 @@ def _answer(tokenizer: Any, ids: Ids, text: str) -> list[tuple[int, int]]:
 
 
 def token_texts(tokenizer: Any, *parts: Ids) -> list[str]:
-    """Each token decoded alone, special tokens too."""
+    """Return the text of each token, decoded alone, including special tokens."""
     return [tokenizer.decode([token]) for part in parts for token in ids_of(part)]
 
 
 def pieces(tokenizer: Any, response: DrawnResponse, values: Sequence[float | None]) -> list[str]:
-    """Return the characters of each token of a response. One that several tokens share is in the first; a special token
-    that has a value shows its name.
+    """Return the characters of each token of a response. A character that several tokens share is in the first of them;
+    a special token with a value shows its name.
     """
     placed, result = 0, []
     for token, (start, end), value in zip(response.token_ids, offsets(tokenizer, response), values, strict=True):
@@ -196,11 +197,11 @@ def pieces(tokenizer: Any, response: DrawnResponse, values: Sequence[float | Non
 
 
 UNFINISHED = "\ufffd"
-"""What a tokenizer decodes bytes to that are not (yet) a whole character."""
+"""Character to which a tokenizer decodes bytes that are not (yet) a whole character."""
 
 
 def offsets(tokenizer: Any, response: Ids) -> list[tuple[int, int]]:
-    """Characters `start:end` of `decode(tokenizer, response)` that each token covers.
+    """Return the characters `start:end` of `decode(tokenizer, response)` that each token covers.
 
     Tokens that hold parts of one character (an emoji in byte-level vocabularies) all cover it. A special token covers
     nothing, and so do the thoughts of a `DrawnResponse`. Together the tokens cover every character.
@@ -218,7 +219,7 @@ def offsets(tokenizer: Any, response: Ids) -> list[tuple[int, int]]:
 
 
 def _offsets_by_bytes(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Read each token's bytes off the vocabulary; None when they do not add up to the text."""
+    """Return offsets computed from each token's bytes in the vocabulary; None if they do not add up to the text."""
     text, special = decode(tokenizer, ids), set(tokenizer.all_special_ids)
     # an id has no name where the model's vocabulary is larger than the tokenizer's, and it says nothing
     names = [
@@ -238,27 +239,35 @@ def _offsets_by_bytes(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int
 
 
 def _byte_level(token: str) -> bytes:
-    """Of a byte-level vocabulary, which writes each byte as one character; other texts (added tokens) as they are."""
+    """Return the bytes of a token in a byte-level vocabulary, which writes each byte as one character. Other texts
+    (added tokens) are encoded unchanged.
+    """
     bytes_of = _bytes_of_characters()
     return bytes(map(bytes_of.__getitem__, token)) if bytes_of.keys() >= set(token) else token.encode(errors="replace")
 
 
 def _marked_spaces(token: str) -> bytes:
-    """Of a vocabulary of texts with marked spaces, and of bytes such as `<0xE2>` for what has no token."""
+    """Return the bytes of a token in a vocabulary of texts with marked spaces, and of bytes such as `<0xE2>` for
+    characters without a token.
+    """
     byte = re.fullmatch(r"<0x([0-9A-F]{2})>", token)
     return bytes.fromhex(byte[1]) if byte else token.replace("▁", " ").encode(errors="replace")
 
 
 @cache
 def _bytes_of_characters() -> dict[str, int]:
-    """How byte-level vocabularies write bytes: printable Latin-1 as it is, the others by the characters from 256 on."""
+    """Return the byte of each character in byte-level vocabularies: printable Latin-1 stands for itself, the other
+    bytes have the characters from 256 on.
+    """
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = (byte for byte in range(256) if byte not in printable)
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def _characters(data: bytes) -> list[int]:
-    """Which character of `data.decode(errors="replace")` each byte is a part of, and how many there are."""
+    """Return the index of the character of `data.decode(errors="replace")` that each byte belongs to, and the number of
+    characters.
+    """
     places: list[int] = []
     count, rest = 0, data
     while rest:
@@ -275,8 +284,8 @@ def _characters(data: bytes) -> list[int]:
 
 
 def _offsets_by_prefix(tokenizer: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Decode every prefix: slower, for any other tokenizer, and for bytes that are no text and that its decoder reads
-    in its own way.
+    """Return offsets computed by decoding every prefix. This is slower, but works for every tokenizer, and for bytes
+    that are not text and that its decoder handles in its own way.
 
     (With byte fallback, one byte of an unfinished character makes every byte token before it unreadable.)
     """
@@ -296,12 +305,13 @@ def _common_length(a: str, b: str) -> int:
 
 
 def encode_text(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Token ids of a text, without special tokens, and the characters `start:end` of it that each token covers.
+    """Return the token ids of a text, without special tokens, and the characters `start:end` of it that each token
+    covers.
 
-    The tokenizer's own offsets are used where each token has its own characters. Where several tokens share a
-    character (bytes), or a token has none (the mark before a first word), the tokenizer's offsets are too wide: then
-    `offsets` computes them, unless the tokenizer has changed the text (to another Unicode form, for example), whose
-    offsets only the tokenizer knows.
+    The tokenizer's own offsets are used if each token has its own characters. If several tokens share a character
+    (bytes), or a token has none (the mark before a first word), the tokenizer's offsets are too wide, and `offsets`
+    computes them. The exception is a text that the tokenizer has changed (to another Unicode form, for example), for
+    which only the tokenizer knows the offsets.
     """
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids, given = list(encoded.input_ids), [(start, end) for start, end in encoded.offset_mapping]
@@ -311,7 +321,7 @@ def encode_text(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, i
 
 
 def check_same_tokens(model: Any, **others: Any) -> None:
-    """Raise `DataError` when the tokenizer of one of `others` (None: it reads text) differs from the model's."""
+    """Raise `DataError` if the tokenizer of one of `others` (None: it reads text) differs from the model's."""
     own = model.tokenizer.get_vocab()
     for name, tokenizer in others.items():
         if tokenizer is not None and tokenizer.get_vocab() != own:

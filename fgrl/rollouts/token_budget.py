@@ -1,4 +1,4 @@
-"""Passes of rows without padding: how many there are under a limit of tokens, and which rows go into each."""
+"""Passes of rows without padding: their number under a limit of tokens, and the rows in each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from heapq import heapify, heapreplace
 
 
 def dealt(lengths: Sequence[int], parts: int) -> list[list[int]]:
-    """Return the indices of `lengths` in `parts` lists with about equal sums, that with the largest sum first."""
+    """Return the indices of `lengths` in `parts` lists with about equal sums, the list with the largest sum first."""
     made: list[list[int]] = [[] for _ in range(parts)]
     sums = [(0, part) for part in range(parts)]
     heapify(sums)
@@ -19,8 +19,8 @@ def dealt(lengths: Sequence[int], parts: int) -> list[list[int]]:
 
 
 def fewest(lengths: Sequence[int], most: int, world: int = 1) -> int:
-    """Return the number of passes that each of `world` processes makes, so that none of them reads more than `most` tokens,
-    or than the longest row alone; 0 without rows.
+    """Return the number of passes that each of `world` processes makes, so that none of them reads more than `most`
+    tokens, or than the longest row alone; 0 without rows.
     """
     count = -(-sum(lengths) // (most * world))
     while lengths and sum(lengths[index] for index in dealt(lengths, count * world)[0]) > max(most, *lengths):

@@ -1,5 +1,5 @@
-"""The prompts that a model was trained on, as hashes beside its weights, so that an evaluation can tell which it has
-seen.
+"""Prompts that a model was trained on, stored as hashes beside its weights, so that an evaluation can tell which
+prompts the model has seen.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ FILE = "trained_on.u64"
 
 
 def digest(prompt: str | list[Message]) -> int:
-    """Eight bytes of a hash of the prompt's text, or of its turns."""
+    """Return eight bytes of a hash of the prompt's text, or of its turns."""
     return _hashed(prompt if isinstance(prompt, str) else json.dumps([[turn.role, turn.content] for turn in prompt]))
 
 
 def normalized_digest(prompt: str | list[Message]) -> int:
-    """Eight bytes of a hash of the prompt without what seldom makes it another prompt: the system prompt, case, runs of
-    white space, compatible forms of one character in Unicode, punctuation at the end. A text equals a conversation of
-    one user turn.
+    """Return eight bytes of a hash of the prompt without parts that seldom make a different prompt: the system prompt,
+    case, runs of white space, compatible forms of one character in Unicode, punctuation at the end. A text equals a
+    conversation of one user turn.
     """
     turns = [("user", prompt)] if isinstance(prompt, str) else [(turn.role, turn.content) for turn in prompt]
     plain = [[role, _normalized(text)] for role, text in turns if role != "system"]
@@ -33,7 +33,7 @@ def normalized_digest(prompt: str | list[Message]) -> int:
 
 
 def digests(prompt: str | list[Message]) -> tuple[int, int]:
-    """Return what a model's folder keeps of a prompt: `digest` and `normalized_digest`."""
+    """Return the hashes of a prompt that a model's folder stores: `digest` and `normalized_digest`."""
     return digest(prompt), normalized_digest(prompt)
 
 
@@ -46,14 +46,14 @@ def _hashed(text: str) -> int:
 
 
 def write(folder: Path, digests: Iterable[int], start: Path | None) -> None:
-    """Add the file to a model's folder; `start` is the folder of the model that its training began with."""
+    """Add the file to a model's folder; `start` is the folder of the model from which its training began."""
     known = {*digests, *(read(start) if start is not None else ())}
     with atomically(folder / FILE) as partial:
         partial.write_bytes(array("Q", sorted(known)).tobytes())
 
 
 def read(folder: Path) -> frozenset[int]:
-    """Return the digests in a model's folder; none where nobody wrote them."""
+    """Return the digests in a model's folder, or an empty set if it has none."""
     file = folder / FILE
     digests = array("Q")
     if file.is_file():

@@ -1,9 +1,10 @@
-"""torchrun's agent as a process of its own: `python -m fgrl.training.agent PROCESSES ENDED WORD ...` runs Python with these
-words in so many processes, which know their rank by torchrun's variables.
+"""torchrun's agent as a separate process: `python -m fgrl.training.agent PROCESSES ENDED WORD ...` runs Python with
+these words in PROCESSES processes, which get their rank from torchrun's variables.
 
-When one of them fails, the agent asks the others to stop, and kills those that do not within half a minute; SIGTERM is
-passed on to all. It prints nothing: how each has ended is in the file ENDED, and `fgrl run`, which has started the agent, tells of
-it. It opens no port; the processes find each other through a file (`fgrl.training.launching`).
+When one of them fails, the agent asks the others to stop, and kills those that do not stop within half a minute;
+SIGTERM is passed on to all. It prints nothing: the file ENDED records how each process ended, and `fgrl run`, which has
+started the agent, reports it. It opens no port; the processes find each other through a file
+(`fgrl.training.launching`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NO_PORT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 def main(processes: str, ended: str, *words: str) -> int:
-    """Return the exit code: INTERRUPTED after a signal, FAILED where a process has failed."""
+    """Return the exit code: INTERRUPTED after a signal, FAILED if a process has failed."""
     logging.disable()
     os.environ |= NO_PORT
     with TemporaryDirectory(prefix="fgrl-agent-") as own, stops.children_end_with_us(os.environ):

@@ -1,5 +1,5 @@
-"""Ranks that torchrun has started, on one machine or on several: they come together at the store of its agent, which is on the
-first node, and say there how they end. So each of them can name the one that said nothing.
+"""Ranks that torchrun has started, on one machine or on several. They meet at the store of its agent, which is on the
+first node, and record there how they end. So each of them can name a rank that recorded nothing.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from fgrl.base.errors import WRONG_REQUEST, RankLost, UsageError
 torch = lazy.load("torch")
 
 POLL = 0.1
-"""Seconds between two looks at the store."""
+"""Seconds between two checks of the store."""
 COME = 600.0
-"""Seconds in which all ranks come to a stage that rank 0 has begun."""
+"""Maximum seconds until all ranks have joined a stage that rank 0 has started."""
 SEEN = 60.0
-"""Seconds after which a folder that another node has made can be seen on a network disk."""
+"""Maximum seconds until a folder that another node has created is visible on a network disk."""
 SETTLE = 3.0
-"""Seconds after a failed collective operation in which the other ranks say that they have noticed it, too."""
+"""Seconds after a failed collective operation in which the other ranks record that they have noticed it, too."""
 ANSWER = 15.0
-"""Seconds in which the store answers, after which the first node counts as lost."""
+"""Seconds in which the store has to answer, after which the first node counts as lost."""
 NEXT_STEP = "run the same command to continue from the last checkpoint"
 BEGUN, HOST, ENDING = "begun", "host/{}", "ending/{}"
-"""Keys: the folder of the stage, where a rank is, and how it has ended."""
+"""Keys in the store: the folder of the stage, the host of a rank, and how a rank has ended."""
 STOPPED, AT_LIMIT, MISSED = b"stopped", b"at the limit", b"missed another"
-"""How a rank ends: it was asked to, has waited for `train.wait_limit`, or noticed that a connection has ended."""
+"""Ways in which a rank ends: it was asked to stop, it has waited for `train.wait_limit`, or it noticed that a
+connection has ended.
+"""
 
 
 @functools.cache
@@ -44,12 +46,12 @@ def _store() -> Any:
 
 
 def has_begun() -> bool:
-    """Return True if rank 0 has begun with the stage."""
+    """Return True if rank 0 has started the stage."""
     return bool(_store().check([BEGUN]))
 
 
 def gathered(run: Any, world: int) -> Any:
-    """Wait until all ranks are here, each with the folder of rank 0. Return a store for the process group."""
+    """Wait until all ranks have joined, each with the folder of rank 0. Return a store for the process group."""
     store = _store()
     if run.rank == 0:
         store.set(BEGUN, run.dir.name)
@@ -74,13 +76,13 @@ def gathered(run: Any, world: int) -> Any:
 
 
 def say(rank: int, how: bytes) -> None:
-    """Leave word of how this rank ends, if the first node is there."""
+    """Record how this rank ends, if the first node is reachable."""
     with contextlib.suppress(RuntimeError):
         _store().set(ENDING.format(rank), how)
 
 
 def cause(rank: int, world: int, how: bytes) -> BaseException:
-    """Return what ends this rank, which has missed another."""
+    """Return the error for this rank, which has lost another rank."""
     found: list[BaseException] = []
 
     def ask() -> None:
@@ -114,7 +116,7 @@ def _cause(rank: int, world: int, how: bytes) -> BaseException:
 
 
 def hung(who: str) -> RankLost:
-    """Return that others have waited in vain."""
+    """Return the error for ranks that have waited in vain for others."""
     return RankLost(
         f"{who} did not come to a collective operation within train.wait_limit: it hangs, or needs longer; {NEXT_STEP}, with a higher limit if "
         "it only needs longer"
@@ -122,7 +124,7 @@ def hung(who: str) -> RankLost:
 
 
 def _who(ranks: list[int]) -> str:
-    """Return names of ranks and their nodes."""
+    """Return the names of ranks and their nodes."""
     at = [(_host(rank) or "a node that has not come", rank) for rank in ranks]
     nodes = [(host, [str(rank) for _host, rank in group]) for host, group in groupby(at, key=lambda each: each[0])]
     return " and ".join(f"rank{'s' * (len(own) > 1)} {', '.join(own)} on {host}" for host, own in nodes)

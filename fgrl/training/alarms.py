@@ -1,4 +1,4 @@
-"""Alarms: bounds of the metrics in which reward hacking and collapse show."""
+"""Alarms: bounds on the metrics that show reward hacking and collapse."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from fgrl.types import AlarmRecord
 
 
 class Alarm(Settings):
-    """Bounds of one metric; `*_first` bounds are shares of the metric's first value above 0, and hold nothing before
-    it. A value that is not a finite number breaks every bound.
+    """Bounds of one metric. `*_first` bounds are shares of the metric's first value above 0, and do not apply before
+    it. A value that is not a finite number violates every bound.
     """
 
     below: float | None = None
-    """Alarm when the metric is smaller than this."""
+    """Lower bound: alarm if the metric is smaller."""
     above: float | None = None
-    """Alarm when the metric is greater than this."""
+    """Upper bound: alarm if the metric is greater."""
     below_first: float | None = None
-    """Alarm when the metric is smaller than this share of its first value."""
+    """Lower bound as a share of the metric's first value: alarm if the metric is smaller."""
     above_first: float | None = None
-    """Alarm when the metric is greater than this multiple of its first value."""
+    """Upper bound as a multiple of the metric's first value: alarm if the metric is greater."""
     patience: int = Field(2, ge=1, le=1_000_000)
-    """Iterations in a row that must break the bound."""
+    """Number of consecutive iterations that must violate the bound."""
     action: Literal["warn", "stop"] = "warn"
-    """Print a warning, or stop the run with exit code 5."""
+    """Reaction to the alarm: print a warning, or stop the run with exit code 5."""
 
     def broken(self, value: float, first: float | None) -> str | None:
-        """Return the bound that `value` breaks, in words; None when it breaks none. first: None: no value was above 0
-        yet.
+        """Return the bound that `value` violates, in words; None if it violates none. first: None if no value was above
+        0 yet.
         """
         if not math.isfinite(value):
             return "not a finite number"
@@ -57,10 +57,10 @@ class Alarm(Settings):
 
 
 class Alarms(Settings):
-    """Each field is a metric of online training, or of its reward; null switches its alarm off."""
+    """Alarms by metric: each field is a metric of online training, or of its reward; null switches its alarm off."""
 
     prompts_cut: Alarm | None = Alarm(above=0.05, patience=1)
-    """Share of prompts that are longer than `max_prompt_tokens` and lose their beginning. null allows it."""
+    """Share of prompts that are longer than `max_prompt_tokens` and lose their beginning. null allows any share."""
     tokens: Alarm | None = Alarm(below_first=0.4, above_first=4.0)
     """Mean length of a response."""
     empty: Alarm | None = Alarm(above=0.2)
@@ -88,34 +88,33 @@ class Alarms(Settings):
     still have a reward.
     """
     marks_agree: Alarm | None = Alarm(below=0.6)
-    """Of pairs of responses with different outcomes, the share in which a critic's marks prefer the better one (of critics
-    with an `outcome`). At 0.5 the marks say nothing about it; those of a trained critic can stop to when the policy
-    changes.
+    """Share of pairs of responses with different outcomes for which a critic's marks prefer the better response (of
+    critics with an `outcome`). At 0.5 the marks contain no information about the outcome; this can happen to a trained
+    critic when the policy changes.
     """
     distinct: Alarm | None = Alarm(below_first=0.5)
     """Distinct two-token sequences over all two-token sequences of a rollout."""
     mismatch: Alarm | None = Alarm(above=0.1)
-    """Mean difference, without its sign, between the policy's log-probabilities of the drawn tokens and those of the
-    engine, nats. Other arithmetic (bfloat16) makes 0.02 to 0.06; more is an engine with other weights.
+    """Mean absolute difference between the policy's log-probabilities of the drawn tokens and the engine's, in nats.
+    Different arithmetic (bfloat16) causes 0.02 to 0.06; more shows that the engine has other weights.
     """
     mismatch_outside: Alarm | None = Alarm(above=0.05)
-    """Share of tokens whose importance weight is outside of the engine's `bound`."""
+    """Share of tokens whose importance weight is outside the engine's `bound`."""
     importance_weight: Alarm | None = Alarm(below=0.8, above=1.25)
-    """Mean importance weight, which is 1 but for chance where the engine drew with the log-probabilities that it gives."""
+    """Mean importance weight. It is 1 except for chance if the engine drew with the log-probabilities that it reports."""
     reward: Alarm | None = Alarm(patience=1)
-    """Mean reward of a response. As set here, this alarm and those below have no bounds but that the number is finite.
-    """
+    """Mean reward of a response. With the defaults, this alarm and those below only require that the number is finite."""
     loss: Alarm | None = Alarm(patience=1)
     """Mean loss of an optimizer step."""
     grad_norm: Alarm | None = Alarm(patience=1)
     """Norm of the gradient of the last optimizer step, before clipping."""
     critic_grad_norm: Alarm | None = Alarm(patience=1)
-    """The same, of the critic."""
+    """Norm of the critic's gradient of the last optimizer step, before clipping."""
 
 
 class Watch:
-    """Checks the alarms of a run; one message per alarm until the metric has recovered. `keep` gets the records of all
-    alarms so far whenever they change.
+    """Check of the alarms of a run, with one message per alarm until the metric has recovered. `keep` gets the records
+    of all alarms so far whenever they change.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Full weights that are broadcast, in buckets, to the workers of all servers at once."""
+"""Broadcast of full weights, in buckets, to the workers of all servers at once."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from fgrl.rollouts.serving.connection import Connection, is_local
 from fgrl.rollouts.serving.parcels import FullParcel, Weights, forget_prefixes
 
 BUCKET = 2**28
-"""Numbers that travel together, at least; 512 MiB in bfloat16."""
+"""Minimum number of values in a bucket; 512 MiB in bfloat16."""
 PART = 2**22
-"""Numbers whose fingerprint is computed at once."""
+"""Number of values whose fingerprint is computed at once."""
 POLL = 0.02
-"""Seconds between two looks at a transfer."""
+"""Seconds between two checks of a transfer."""
 GRACE = 5.0
-"""Seconds after the limit of a transfer in which its calls end by themselves."""
+"""Seconds after the limit of a transfer in which its calls can end by themselves."""
 
 
 class Broadcasts:
-    """The process group of this process, which has rank 0, and the workers of some servers. It lasts until other servers are asked
-    for, or a transfer breaks off.
+    """Process group of this process, which has rank 0, and the workers of some servers. It lasts until other servers
+    are requested, or until a transfer fails.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Broadcasts:
         self._store: Any = None
 
     def join(self, servers: Sequence[Connection], backend: str, limit: float) -> dict[int, str]:
-        """Make the group of these servers, unless it is there. Return what went wrong, as `beside` does."""
+        """Create the group of these servers, if it does not exist. Return the errors, as `beside` does."""
         addresses = tuple(server.address for server in servers)
         if self.group is not None and addresses == self._servers:
             return {}
@@ -74,7 +74,7 @@ class Broadcasts:
         return failed
 
     def close(self) -> None:
-        """Leave the group; workers that wait in it go on with an error."""
+        """Leave the group. Workers that wait in it continue with an error."""
         if self.group is not None:
             self.group.abort()
         self.group, self._store, self._servers = None, None, ()
@@ -92,7 +92,7 @@ def _group(backend: str, store: Any, size: int, address: str, wait: timedelta) -
 
 
 def reachable(servers: Sequence[Connection]) -> str:
-    """Return the address of this machine at which all of the servers reach it."""
+    """Return the address of this machine that all of the servers can reach."""
     elsewhere = (server.address for server in servers if not is_local(server.address))
     host = next((urlsplit(address).hostname for address in elsewhere), "127.0.0.1")
     kind, *_, there = socket.getaddrinfo(host, 80, type=socket.SOCK_DGRAM)[0]
@@ -105,7 +105,7 @@ class BroadcastParcel(FullParcel):
     """Weights that are broadcast to the workers of all servers."""
 
     def __init__(self, version: str, sent: Weights, backend: str, device: Any, group: Broadcasts) -> None:
-        """Device: from which the backend sends, wherever the weights are kept until then."""
+        """Create the parcel. device: device from which the backend sends, wherever the weights are until then."""
         super().__init__(version, sent)
         self.backend, self.device, self.joined = backend, device, group
 
@@ -154,7 +154,9 @@ class BroadcastParcel(FullParcel):
 
 
 def bucketed(sizes: Sequence[int], least: int) -> list[int]:
-    """Return how many tensors each bucket has: as few as give `least` numbers. sizes: numbers of each tensor."""
+    """Return the number of tensors in each bucket: as few as reach `least` values. sizes: number of values of each
+    tensor.
+    """
     counts, held = list[int](), least
     for size in sizes:
         if held >= least:
@@ -166,8 +168,8 @@ def bucketed(sizes: Sequence[int], least: int) -> list[int]:
 
 
 def fingerprint(flat: Tensor) -> str:
-    """Return a sum over the bits of all numbers, each multiplied by its place, modulo 2^64. It is computed where the tensor is; a
-    changed number always changes it.
+    """Return a sum over the bits of all numbers, each multiplied by its place, modulo 2^64. It is computed on the
+    tensor's device; a changed number always changes it.
     """
     bits = flat.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[flat.element_size()])
     total = torch.zeros((), dtype=torch.int64, device=flat.device)
@@ -178,8 +180,9 @@ def fingerprint(flat: Tensor) -> str:
 
 
 def beside(ours: Callable[[], Any], theirs: Sequence[Callable[[], Any]], limit: float) -> dict[int, str]:
-    """Make calls that wait for each other. Return what went wrong, by the place of the call in `theirs`: why that server failed, ""
-    for one that is well and waited for another. Where one fails nobody waits for the others: they end with it, or at their own limit.
+    """Make calls that wait for each other. Return the errors by the place of the call in `theirs`: the reason why that
+    server failed, or "" for a server that works and waited for another. After a failure nobody waits for the other
+    calls: they end with it, or at their own limit.
     """
     problems: dict[int, BaseException] = {}
 

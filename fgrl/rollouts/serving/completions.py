@@ -1,7 +1,7 @@
-"""A request as vLLM's `/v1/completions` takes it, and its answer, which is a response or an error, and nothing between.
+"""Requests in the format of vLLM's `/v1/completions`, and their answers: each is either a response or an error.
 
-What decides how a response ends is the code that `hf` uses (`fgrl.rollouts.serving.early`): the server is told as much
-as it understands, so that it stops soon, and what it draws behind the end is cut off here.
+The code that `hf` uses (`fgrl.rollouts.serving.early`) decides how a response ends. The server is told as much of the
+conditions as it supports, so that it stops soon. Tokens that it draws after the end are cut off here.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from fgrl.kinds import DrawRequest
 from fgrl.types import DrawnResponse
 
 LEAST_TEMPERATURE = 0.01
-"""vLLM raises temperatures between 0 and this one to it."""
+"""Temperature to which vLLM raises lower temperatures above 0."""
 ROUNDING = 1e-3
-"""By how much a log-probability may be above 0, nats."""
+"""Tolerance by which a log-probability may be above 0, in nats."""
 
 
 class BadAnswer(Exception):
-    """An answer that is no response to the request."""
+    """An answer is not a response to the request."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """What answers to requests to one model have to be."""
+    """Requirements on answers to requests to one model."""
 
     ends: Collection[int]
     """Tokens that end a response."""
     vocabulary: int
-    """Tokens that the model can draw are below this number."""
+    """Number of tokens that the model can draw; ids are below it."""
 
 
 def body(request: DrawRequest, reader: Reader, name: str, *, own_ends: bool = True) -> dict[str, Any]:
     """Return the request for the model that the server calls `name`.
 
-    own_ends: the server may end the response where `request.complete_at` has a string. Its decoder and ours can differ, so an
-    answer that is not complete for ours is asked for again without.
+    own_ends: True if the server may end the response at a string of `request.complete_at`. Its decoder and ours can
+    differ, so if an answer is not complete for ours, it is requested again without this.
     """
     sampling, early = request.sampling, request.complete_at
     # before `min_new_tokens` vLLM gives every stop token the probability 0, and only end tokens have that
@@ -66,7 +66,7 @@ def body(request: DrawRequest, reader: Reader, name: str, *, own_ends: bool = Tr
 
 
 def stream(request: DrawRequest) -> int:
-    """Return the seed of a request's random stream: vLLM has one for each request."""
+    """Return the seed of a request's random stream: vLLM has a separate stream for each request."""
     name = f"{request.seed}\0{request.row}".encode()
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") >> 1
 
@@ -74,10 +74,10 @@ def stream(request: DrawRequest) -> int:
 def read(
     answer: Any, request: DrawRequest, reader: Reader, complete: Callable[[Sequence[int]], bool] | None, version: int
 ) -> DrawnResponse:
-    """Return the response that an answer holds. complete: the test of `request.complete_at`.
+    """Return the response in an answer. complete: the test of `request.complete_at`.
 
-    Raises `BadAnswer` for everything else: an answer that was given up, cut off, to another prompt, with tokens that
-    the request rules out, or without a finite log-probability for each token.
+    Raises `BadAnswer` for other answers: one that was aborted, is incomplete, is to another prompt, has tokens that the
+    request excludes, or has no finite log-probability for each token.
     """
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
@@ -133,9 +133,9 @@ def finished(
     ids: list[int], logp: list[float], request: DrawRequest, reader: Reader,
     complete: Callable[[Sequence[int]], bool] | None, version: int, *, at_limit: bool, start: int = 0,
 ) -> DrawnResponse:  # fmt: skip
-    """Return the tokens up to where the response ends. Raises `BadAnswer` where it does not, or may not, end there.
+    """Return the tokens up to the end of the response. Raises `BadAnswer` if it does not end there, or must not.
 
-    start: it does not end before this token.
+    start: place of the first token at which it may end.
     """
     sampling = request.sampling
     for place, token in enumerate(ids[start:], start):

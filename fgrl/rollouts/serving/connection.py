@@ -1,4 +1,4 @@
-"""HTTP with one server of vLLM. Every call has a time limit, and what goes wrong is one of two errors."""
+"""HTTP requests to one server of vLLM. Every call has a time limit, and every failure is one of two errors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ else:
 KEY = "FGRL_VLLM_KEY"
 """Environment variable with the key of servers on other machines."""
 UNIX = "unix:"
-"""Begins the address of a server that listens at a Unix socket: the path of that follows."""
+"""Prefix of the address of a server that listens at a Unix socket: the socket's path follows."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CONNECT = 10.0
-"""Longest wait for a connection, in seconds."""
+"""Maximum seconds to wait for a connection."""
 
 
 class Connection:
@@ -39,7 +39,7 @@ class Connection:
         self._base = self.address if self._socket is None else "http://vllm"
 
     def call(self, path: str, body: Any = None, *, limit: float, method: str = "POST") -> Any:
-        """Return what the server answers: JSON, or text where it is none. limit: seconds.
+        """Return the server's answer: JSON, or text if it is not JSON. limit: seconds.
 
         Raises `ServerGone` and `ServerRefused`.
         """
@@ -51,11 +51,11 @@ class Connection:
         return _read(path, response.status_code, response.text)
 
     def get(self, path: str, *, limit: float) -> Any:
-        """`call` with GET."""
+        """Return the answer of `call` with GET."""
         return self.call(path, limit=limit, method="GET")
 
     def rpc(self, method: str, *args: str, limit: float) -> list[Any]:
-        """Return what a method of each of the server's workers returns."""
+        """Return the results of a method from each of the server's workers."""
         body = {"method": method, "args": list(args), "timeout": limit}
         answer = self.call("/collective_rpc", body, limit=limit)
         results = answer.get("results") if isinstance(answer, dict) else None
@@ -75,7 +75,7 @@ class Connection:
 
 
 async def post(client: httpx2.AsyncClient, path: str, body: Any, limit: float) -> Any:
-    """`Connection.call`, beside others."""
+    """Return the answer, as `Connection.call`, concurrently with other calls."""
     try:
         response = await client.post(path, json=body)
     except httpx2.HTTPError as error:
@@ -84,7 +84,7 @@ async def post(client: httpx2.AsyncClient, path: str, body: Any, limit: float) -
 
 
 async def events(client: httpx2.AsyncClient, path: str, body: Any, limit: float) -> AsyncIterator[Any]:
-    """Yield the JSON of each event of a stream, as it comes. Who stops reading ends the request."""
+    """Yield the JSON of each event of a stream, as it arrives. A caller that stops reading ends the request."""
     try:
         async with client.stream("POST", path, json=body) as response:
             if response.status_code != 200:
@@ -106,8 +106,8 @@ def is_local(address: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Raise `Unavailable` for a server elsewhere that anybody can control. The routes that replace weights and run
-    methods of the workers ask for no key in vLLM itself: a proxy before the server has to.
+    """Raise `Unavailable` for a server on another machine that anybody can control. In vLLM itself, the routes that
+    replace weights and run methods of the workers do not ask for a key: a proxy before the server must.
     """
     if is_local(address):
         return

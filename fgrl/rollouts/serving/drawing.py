@@ -1,4 +1,4 @@
-"""Requests that servers of vLLM share: each is asked until one of them has answered it from the right weights."""
+"""Requests that servers of vLLM share: each is sent again until a server has answered it from the right weights."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
     from fgrl.rollouts.serving.servers import Slot
 
 TRIES = 4
-"""How often a request is asked before the run stops."""
+"""Maximum number of times that a request is sent before the run stops."""
 IDLE = 0.01
-"""Seconds between two looks at whether there is another request."""
+"""Seconds between two checks for another request."""
 
 
 @dataclass
 class Round:
-    """What is asked of all servers together until everything is answered or no server is left."""
+    """Requests that are sent to all servers together until all are answered or no server is left."""
 
     queue: deque[int]
     running: int = 0
-    """Requests that a server has."""
+    """Number of requests that servers are working on."""
     finished: deque[tuple[int, Slot, DrawnResponse]] = field(default_factory=deque)
-    """Responses by the number of the request, and which server drew them."""
+    """Responses with the number of the request and the server that drew them."""
     lost: dict[int, tuple[Slot, str]] = field(default_factory=dict)
-    """Servers that gave no answer, or draw from other weights, by number, and why."""
+    """Servers that gave no answer, or that draw from other weights, with the reason, by number."""
     stale: set[int] = field(default_factory=set)
-    """Those with other weights."""
+    """Numbers of the servers with other weights."""
     problem: Exception | None = None
-    """A request that is not answered after `TRIES` attempts."""
+    """Error of a request that is not answered after `TRIES` attempts."""
 
     def goes_on(self, slot: Slot) -> bool:
-        """Return True if the server may still be asked something."""
+        """Return True if more requests may be sent to the server."""
         return slot.number not in self.lost and self.problem is None and bool(self.queue or self.running)
 
 
 class FromServers(Drawing):
-    """Responses that servers draw, given once the server is known to have drawn them from the right weights."""
+    """Responses of servers. They are given only after the server is known to have drawn them from the right weights."""
 
     drawer: Any
-    """The `Served` that asks the servers and knows their weights."""
+    """The `Served` drawer that sends the requests and knows the servers' weights."""
 
     def __init__(self, drawer: Any) -> None:
         super().__init__(drawer)
@@ -73,7 +73,7 @@ class FromServers(Drawing):
         return dict(self._responses(whole=True))
 
     def _responses(self, *, whole: bool) -> Iterator[tuple[int, DrawnResponse]]:
-        """Yield responses; whole: at the end of a round, so that each server is asked for its weights once."""
+        """Yield responses. whole: yield them at the end of a round, so that each server is asked for its weights once."""
         if not self.waiting:
             return
         barren = 0
@@ -93,7 +93,7 @@ class FromServers(Drawing):
                 self.drawer.renew(servers, work.lost, barren)
 
     def _checked(self, work: Round) -> Iterator[tuple[int, DrawnResponse]]:
-        """Yield what has finished, without what was drawn from other weights, which is no response."""
+        """Yield the finished responses, without those drawn from other weights."""
         finished = [work.finished.popleft() for _ in range(len(work.finished))]
         for slot in {slot.number: slot for _, slot, _ in finished}.values():
             if slot.number not in work.lost and (why := self.drawer.changed(slot)):

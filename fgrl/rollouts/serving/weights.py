@@ -1,5 +1,5 @@
-"""The weights of a model as an engine gets them: under the names of a checkpoint, in the engine's type, adapters merged;
-and what tells whether the engine has them.
+"""Weights of a model in the form that an engine gets: under the names of a checkpoint, in the engine's type, with
+merged adapters; and a check that the engine has them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Named = tuple[str, Tensor]
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return the type of that name."""
+    """Return the type with this name."""
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 
@@ -31,11 +31,11 @@ def torch_dtype(name: str) -> torch.dtype:
 def sent(model: Any, dtype: str, *, seed: int = 0, merge: bool = True) -> Iterator[Named]:
     """Yield name and tensor of each weight of a `LanguageModel`, on its device, in `dtype`; shared weights once.
 
-    Where each process has a part of the weights, all processes ask for all of them.
+    If the weights are sharded, all processes iterate over all of them.
 
     With `merge` active adapters are added; in bfloat16 such a sum is rounded stochastically, the same way for the same
-    `seed`. Without it the weights below the adapters are yielded. Raises `UsageError` for adapters that cannot be merged
-    and for quantized weights.
+    `seed`. Without it the base weights are yielded. Raises `UsageError` for adapters that cannot be merged and for
+    quantized weights.
     """
     net, target = model.transformer, torch_dtype(dtype)
     noise = torch.Generator(model.device).manual_seed(seed % 2**63)
@@ -67,7 +67,7 @@ def check_full(model: Any) -> None:
 
 
 def _state(model: Any) -> dict[str, Tensor]:
-    """Names of the checkpoint to the weights below adapters."""
+    """Return the base weights, without adapters, by their names in the checkpoint."""
     check_full(model)
     weights, seen = {}, set()
     for name, weight in model.transformer.state_dict(keep_vars=True).items():
@@ -79,7 +79,7 @@ def _state(model: Any) -> dict[str, Tensor]:
 
 
 def adapter(model: Any, dtype: str) -> Iterator[Named]:
-    """Yield the matrices of the adapter that is trained, as an engine multiplies by them: B with the scale."""
+    """Yield the matrices of the trained adapter in the form that an engine multiplies by: B includes the scale."""
     target = torch_dtype(dtype)
     with torch.no_grad():
         for path, layer in model.transformer.named_modules():
@@ -92,23 +92,23 @@ def adapter(model: Any, dtype: str) -> Iterator[Named]:
 
 
 def digest(tensor: Tensor) -> str:
-    """sha256 of the bytes of a tensor."""
+    """Return the sha256 of the bytes of a tensor."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
     return hashlib.sha256(flat.numpy().data).hexdigest()
 
 
 def shapes(model: Any) -> list[tuple[str, list[int]]]:
-    """Return name and shape of what `sent` yields."""
+    """Return name and shape of each tensor of `sent`."""
     return [(name, list(weight.shape)) for name, weight in _state(model).items()]
 
 
 def differing(server: Connection, names: Sequence[str], tensors: Iterable[Named], limit: float) -> list[str]:
-    """Return the names of those weights that the workers of a server do not have, with what is wrong."""
+    """Return the names of the weights that the workers of a server do not have, with the differences."""
     return compare(tensors, server.rpc("fgrl_digests", json.dumps(names), limit=limit))
 
 
 def differing_adapter(server: Connection, name: str, tensors: Iterable[Named], limit: float) -> list[str]:
-    """`differing`, of the adapter that the server calls `name`: it has these matrices and no others."""
+    """Return `differing` for the adapter that the server calls `name`, which must have exactly these matrices."""
     named = dict(tensors)
     workers = server.rpc("fgrl_adapter", name, limit=limit)
     others = sorted(set().union(*workers) - named.keys())
@@ -116,7 +116,9 @@ def differing_adapter(server: Connection, name: str, tensors: Iterable[Named], l
 
 
 def compare(tensors: Iterable[Named], workers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Compare tensors with what each worker says of its part of them. Together the parts are the whole."""
+    """Return the differences between tensors and the parts that the workers report. Together the parts must be the
+    whole.
+    """
     wrong = []
     for name, tensor in tensors:
         parts = [worker.get(name) for worker in workers]
@@ -139,7 +141,7 @@ def compare(tensors: Iterable[Named], workers: Sequence[Mapping[str, Any]]) -> l
 
 
 def need_gpu(what: str) -> None:
-    """Raise `Unavailable` where there is none."""
+    """Raise `Unavailable` if there is no GPU."""
     if not torch.cuda.is_available():
         raise Unavailable(
             f"the transfer {what} copies between GPUs, and none is visible here: leave `transfer` to its default, or use gloo"

@@ -1,1 +1,1 @@
-"""What vLLM's own processes import. The folder is put on their path: nothing here may import fgrl."""
+"""Modules that vLLM's own processes import. The folder is put on their path, so nothing here may import fgrl."""

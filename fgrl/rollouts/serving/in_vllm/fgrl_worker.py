@@ -1,8 +1,8 @@
 """The part of fgrl that runs inside vLLM's workers: `--worker-extension-cls fgrl_worker.Extension`.
 
-It receives weights (over gloo or NCCL, or from files) and says which weights it has: sha256 of each tensor under its name in
-the checkpoint, fused tensors split again. A part of a tensor that a worker holds is given as `rows`, pairs of first and
-last + 1, and `columns`, such a pair or null for all of them.
+It receives weights (over gloo or NCCL, or from files) and reports its weights: sha256 of each tensor under its name in
+the checkpoint, with fused tensors split again. A part of a tensor that a worker holds is given as `rows`, pairs of
+first and last + 1, and `columns`, such a pair or null for all of them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ Rows = list[tuple[int, int]]
 
 
 PART = 2**22
-"""Numbers whose fingerprint is computed at once."""
+"""Number of values whose fingerprint is computed at once."""
 RECEIVED: list[str] = []
 """Fingerprints of the buckets of the last transfer."""
 
 
 @dataclass
 class Group(WeightTransferInitInfo):
-    """The process group of the trainer, which has rank 0, and all workers of all servers."""
+    """Process group of the trainer, which has rank 0, and all workers of all servers."""
 
     address: str = ""
     port: int = 0
@@ -63,13 +63,13 @@ class Group(WeightTransferInitInfo):
 
 @dataclass
 class Tensors(WeightTransferUpdateInfo):
-    """What is sent, in its order."""
+    """Sent tensors, in their order."""
 
     names: list[str] = field(default_factory=list)
     shapes: list[list[int]] = field(default_factory=list)
     dtype: str = ""
     counts: list[int] = field(default_factory=list)
-    """Tensors of each bucket."""
+    """Number of tensors in each bucket."""
 
 
 class Broadcast(WeightTransferEngine[Group, Tensors]):
@@ -131,13 +131,13 @@ class Broadcast(WeightTransferEngine[Group, Tensors]):
 
 
 class NcclBroadcast(Broadcast):
-    """The same between GPUs."""
+    """Weights that the trainer broadcasts between GPUs."""
 
     backend = "nccl"
 
 
 def _towards(address: str) -> str:
-    """Return the address of this machine at which that one reaches it."""
+    """Return the address of this machine that can be reached from `address`."""
     kind, *_, there = socket.getaddrinfo(address, 80, type=socket.SOCK_DGRAM)[0]
     with socket.socket(kind, socket.SOCK_DGRAM) as way:
         way.connect(there)  # sends nothing: it chooses the way there
@@ -162,9 +162,9 @@ WeightTransferEngineFactory.register_engine("fgrl_nccl", NcclBroadcast)
 
 
 def _keep_weights() -> None:
-    """On a CPU vLLM multiplies by repacked copies of weights. Of linear layers it drops the tensor that was repacked: it is
-    kept beside the layer, in a list, which torch does not count as a parameter. Of other layers it keeps the tensor, which may
-    change later: the digest of what was repacked is noted.
+    """Keep the weights that vLLM repacks. On a CPU it multiplies by repacked copies of weights. For linear layers it
+    drops the original tensor, which is kept beside the layer here, in a list that torch does not count as a parameter.
+    For other layers vLLM keeps the tensor, which may change later, so the digest of the repacked one is stored.
     """
 
     @functools.wraps(_pack)
@@ -178,8 +178,8 @@ def _keep_weights() -> None:
 
 
 def _pack_again(model: Any) -> None:
-    """After new weights: an output layer that shares its weight with the embedding gets none of its own, and would go on
-    multiplying by a copy of the old one.
+    """Repack an output layer that shares its weight with the embedding after new weights. It gets no weights of its
+    own, and would otherwise continue to multiply by a copy of the old weight.
     """
     for layer in model.modules():
         if getattr(layer, "fgrl_packed", "") and digest(layer.weight) != layer.fgrl_packed:
@@ -187,7 +187,7 @@ def _pack_again(model: Any) -> None:
 
 
 def _remember_names() -> None:
-    """Keep the name beside each adapter: the workers know adapters by numbers."""
+    """Store the name beside each adapter, because the workers know adapters only by numbers."""
     original = WorkerLoRAManager._load_adapter
 
     @functools.wraps(original)
@@ -205,7 +205,7 @@ _remember_names()
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """sha256 of the bytes of a tensor."""
+    """Return the sha256 of the bytes of a tensor."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
     return hashlib.sha256(flat.numpy().data).hexdigest()
 
@@ -220,7 +220,7 @@ def _own(layer: Any, leaf: str) -> torch.Tensor | None:
 
 
 def _blocks(layer: Any, leaf: str) -> list[tuple[int, int, int]]:
-    """(first row here, first row of the block in its tensor, rows) of each of the tensors that a layer fuses."""
+    """Return (first row here, first row of the block in its tensor, rows) for each of the tensors that a layer fuses."""
     rank, size = layer.tp_rank, layer.tp_size
     if isinstance(layer, QKVParallelLinear):
         heads, kv = layer.num_heads * layer.head_size, layer.num_kv_heads * layer.head_size
@@ -242,7 +242,7 @@ def _whole_sizes(layer: Any) -> list[int]:
 
 
 def _part(layer: Any, leaf: str, index: int | None) -> dict[str, Any] | None:
-    """Return what this worker has of a tensor of a layer; `index`: which of the tensors that the layer fuses."""
+    """Return this worker's part of a tensor of a layer. `index`: number of the tensor among those that the layer fuses."""
     tensor = _own(layer, leaf)
     if tensor is None:
         return None
@@ -291,10 +291,12 @@ def _find(model: Any, name: str) -> dict[str, Any] | None:
 
 
 class Extension:
-    """Methods that vLLM's worker gets; `/collective_rpc` calls them."""
+    """Methods that are added to vLLM's worker; `/collective_rpc` calls them."""
 
     def fgrl_digests(self, names: str) -> dict[str, Any]:
-        """Of the tensors with these names in the checkpoint (JSON list); null for one that is not found."""
+        """Return digests of the tensors with these names in the checkpoint (JSON list); null for a tensor that is not
+        found.
+        """
         model = self.model_runner.get_model()  # type: ignore[attr-defined]
         found = {name: _find(model, name) for name in json.loads(names)}
         for layer in model.modules():
@@ -305,7 +307,7 @@ class Extension:
         return found
 
     def fgrl_adapter(self, name: str) -> dict[str, Any]:
-        """Of the matrices of an adapter as its layers compute with them; {} where it is not loaded."""
+        """Return digests of the matrices of an adapter as its layers use them; {} if it is not loaded."""
         manager = self.model_runner.lora_manager._adapter_manager  # type: ignore[attr-defined]
         found = next((one for one in manager.list_adapters().values() if getattr(one, "fgrl_name", "") == name), None)
         if found is None:
@@ -332,11 +334,11 @@ class Extension:
         return whole
 
     def fgrl_received(self) -> list[str]:
-        """Of the buckets that the last transfer brought: their fingerprints."""
+        """Return fingerprints of the buckets of the last transfer."""
         return RECEIVED
 
     def fgrl_load(self, folder: str) -> dict[str, Any]:
-        """Load the safetensors files of a folder. Return the version that stands in them."""
+        """Load the safetensors files of a folder. Return the version in them."""
         files = sorted(Path(folder).glob("*.safetensors"))
         versions = set()
 

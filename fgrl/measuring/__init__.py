@@ -1,1 +1,1 @@
-"""Answers to held-out prompts, measured and compared."""
+"""Measurement and comparison of answers to held-out prompts."""

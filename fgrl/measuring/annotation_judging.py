@@ -1,4 +1,4 @@
-"""A judge compares two annotations of one response: wins, ties and losses (Text2Grad, appendix E)."""
+"""Comparison of two annotations of one response by a judge: wins, ties and losses (Text2Grad, appendix E)."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ class Contest(NamedTuple):
     """Two annotations of one response."""
 
     name: str
-    """The set that is graded."""
+    """Name of the graded set."""
     own: MarkedResponse
     other: MarkedResponse
-    """The same response as another set marks it."""
+    """Annotation of the same response in the other set."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of the two annotations by name, in the order of presentation."""
+    """Scores of the two annotations by name, in the order of presentation."""
 
     scores: tuple[Mapping[str, float], Mapping[str, float]]
 
     def ballot(self, margin: float) -> Ballot:
-        """Return the annotation with the higher overall score is better."""
+        """Return the ballot: the annotation with the higher overall score is better."""
         return pairwise.by_score(self.scores[0]["score"], self.scores[1]["score"], margin)
 
 
 class Look(NamedTuple):
-    """A row of the table of judgements: one look at the two annotations of a response."""
+    """Row of the table of judgements: one judgement of the two annotations of a response."""
 
     contest: Contest
     own_first: bool
@@ -53,35 +53,33 @@ class Look(NamedTuple):
     asked: Asked[Scored]
 
     def score(self, name: str, own: bool) -> float | None:
-        """Return a score of the graded set's annotation, or of the other one; None where it is missing."""
+        """Return a score of the graded set's annotation, or of the other annotation; None if it is missing."""
         value = self.asked.value
         return None if value is None else value.scores[0 if own == self.own_first else 1][name]
 
 
 class AnnotationJudge(Prompted):
-    """A judge who gives each of two annotations of one response an overall `score` from 0 to 10; the higher one
-    wins.
-    """
+    """Judge that gives each of two annotations of one response an overall `score` from 0 to 10; the higher score wins."""
 
     placeholders = ("prompt", "response", "reference", "first", "second")
     required = ("first", "second")
 
     temperature: float | None = Field(0.0, ge=0, le=100)
     versus: str | None = None
-    """The set of spans that the others are compared with; null: the left one."""
+    """Name of the set of spans that the others are compared with; null: the left one."""
     criteria: list[str] = []
     """Further scores of each annotation, 0 to 10, by the names that the prompt asks for."""
     orders: Literal["random", "both"] = "random"
-    """`random`: each pair is shown once, in an order drawn by the seed (as in the paper). `both`: in both orders, and a
-    pair whose two orders name different winners is a tie.
+    """Orders of presentation. `random`: each pair is shown once, in an order drawn by the seed (as in the paper).
+    `both`: in both orders, and a pair whose two orders have different winners is a tie.
     """
     margin: float = Field(0.0, ge=0)
-    """Overall scores that differ by at most this much are a tie."""
+    """Maximum difference of the overall scores for a tie."""
 
     _form: Any = PrivateAttr(None)
 
     def questions(self, contests: Sequence[Contest], labels: Labels, seed: int) -> list[Question[Scored]]:
-        """One for each contest, or with `orders: both` two next to each other."""
+        """Return one question for each contest, or with `orders: both` two next to each other."""
         template = self.template()
         plan: list[Question[Scored]] = []
         for contest in contests:
@@ -106,15 +104,15 @@ class AnnotationJudge(Prompted):
         return [(contest.other, contest.own) if exchanged(contest, seed) else (contest.own, contest.other)]
 
     def read(self, text: str) -> Parsed[Scored]:
-        """Return the scores of an answer. Raises ValueError for one that lacks a score or has one outside of 0 to
-        10.
+        """Return the scores of an answer. Raises ValueError for an answer that lacks a score or has a score outside 0
+        to 10.
         """
         parsed = parse_json(text, self.form(), "it declines to compare")
         first, second = (getattr(parsed.value, side).model_dump() for side in SIDES)
         return Parsed(Scored((first, second)), parsed.repaired)
 
     def form(self) -> type[BaseModel]:
-        """Return the required form of the judge's JSON, which may contain more (strengths, reasons)."""
+        """Return the schema of the judge's JSON, which may have more entries (strengths, reasons)."""
         if self._form is None:
             score = Annotated[float, Field(ge=0, le=10)]
             fields: dict[str, Any] = dict.fromkeys(dict.fromkeys(["score", *self.criteria]), (score, ...))
@@ -126,12 +124,12 @@ class AnnotationJudge(Prompted):
     def decide(
         self, contests: Sequence[Contest], labels: Labels, seed: int, every: Mapping[str, Sequence[Hashable]]
     ) -> tuple[dict[str, dict[str, Measured]], list[dict[str, Any]], dict[str, Any]]:
-        """Return the numbers of each set, what the judge answered (for a file), and counts for the stage's summary.
+        """Return the numbers of each set, the judge's answers (for a file), and counts for the stage's summary.
 
-        every: by set, the prompts of all responses, whether they could be compared or not.
+        every: the prompts of all responses by set, including responses that could not be compared.
 
         `win`, `tie`, `loss`: shares of the decided comparisons; `win_rate`: wins and half of the ties. `score` and the
-        criteria: means over the set's annotations, and `versus_...` over the others'. `position_bias`: of the
+        criteria: means over the set's annotations, and `versus_...` over the others'. `position_bias`: among the
         judgements that chose, the share for the annotation shown first minus the share for the second. `refused`,
         `unparsed`, `failed`: shares of all questions. A comparison without a usable judgement is left out of all
         others.
@@ -150,7 +148,7 @@ class AnnotationJudge(Prompted):
         return numbers, said, summary(self.client, asked)
 
     def _numbers(self, looks: Sequence[Look], every: Sequence[Hashable]) -> dict[str, Measured]:
-        """Return the numbers of one set; the looks at a contest stand next to each other."""
+        """Return the numbers of one set; the looks at a contest are next to each other."""
         prompts = [look.contest.own.prompt for look in looks]
         ballots = [Ballot() if look.asked.value is None else look.asked.value.ballot(self.margin) for look in looks]
         step = 2 if self.orders == "both" else 1
@@ -180,15 +178,15 @@ class AnnotationJudge(Prompted):
 
 
 def exchanged(contest: Contest, seed: int) -> bool:
-    """Return True if the graded set's annotation is shown second, where each pair is shown once. Decided by the seed,
-    the set's name and the response alone.
+    """Return True if the graded set's annotation is shown second, when each pair is shown once. It depends only on the
+    seed, the set's name and the response.
     """
     return random.Random(f"{seed} {contest.name} {contest.own.id} {contest.own.text}").random() < 0.5
 
 
 def as_shown(marked: MarkedResponse, labels: Labels) -> str:
-    """Return an annotation as a judge reads it: JSON with the critique, where there is one, and the quoted spans of
-    each label. Who wrote it is not shown.
+    """Return an annotation in the form that a judge reads: JSON with the critique, if there is one, and the quoted
+    spans of each label. The annotator is not shown.
     """
     critiques = [annotation.critique for annotation in marked.annotations if annotation.critique is not None]
     quoted = {

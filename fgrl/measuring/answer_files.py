@@ -5,7 +5,7 @@ them.
     arena_hard/<model>.jsonl     `model_answer/` of arena-hard-auto: uid, ans_id, model, messages, tstamp, metadata
     mt_bench/<model>.jsonl       `model_answer/` of FastChat's llm_judge: question_id, answer_id, model_id, choices, tstamp
 
-Left out: counts of tokens and Markdown in Arena-Hard's `metadata`, which its script `add_markdown_info.py` adds and
+Not included: counts of tokens and Markdown in Arena-Hard's `metadata`, which its script `add_markdown_info.py` adds and
 only its style control reads. Time stamps are 0 and identifiers are hashes, so that the same answers make the same file.
 """
 
@@ -22,9 +22,9 @@ from fgrl.measuring.answer import Answer, by_prompt
 
 
 def write(benchmark: str, out: Path, answers: Mapping[str, Sequence[Answer]]) -> list[Path]:
-    """Write `out/<benchmark>/<model>.*` for every model, finished by rename. Returns the files.
+    """Write `out/<benchmark>/<model>.*` for every model, finished by rename. Return the files.
 
-    Raises `DataError` when the answers do not fit the format.
+    Raises `DataError` if the answers do not fit the format.
     """
     folder = out / benchmark
     folder.mkdir(exist_ok=True)
@@ -42,7 +42,7 @@ def write(benchmark: str, out: Path, answers: Mapping[str, Sequence[Answer]]) ->
 
 
 def alpaca_eval(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
-    """One row: its judge matches by the instruction."""
+    """Return one row. The benchmark's judge matches rows by the instruction."""
     (answer,) = _single("alpaca_eval", answers)
     if any(turn.role == "assistant" for turn in answer.chat):
         raise DataError(f"files: alpaca_eval holds single questions, and prompt {answer.id} is a conversation")
@@ -51,7 +51,7 @@ def alpaca_eval(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def arena_hard(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
-    """One row: its judge matches by `uid`."""
+    """Return one row. The benchmark's judge matches rows by `uid`."""
     (answer,) = _single("arena_hard", answers)
     asked = [turn.model_dump() for turn in answer.chat]
     return {
@@ -65,7 +65,9 @@ def arena_hard(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def mt_bench(model: str, answers: Sequence[Answer]) -> dict[str, Any]:
-    """One row, a choice for each answer, its turns in order: its judge matches by `question_id`, a whole number."""
+    """Return one row with a choice for each answer, its turns in order. The benchmark's judge matches rows by
+    `question_id`, a whole number.
+    """
     id = answers[0].id
     if not id.isdecimal():
         raise DataError(

@@ -25,7 +25,7 @@ from fgrl.rollouts.policies import LentPolicy
 from fgrl.types import DrawnResponse, Message, Rewards, Rollout, Sample
 
 LOST = ".failed.jsonl"
-"""Ending of a part in which an environment failed."""
+"""Suffix of a part in which an environment failed."""
 
 
 @torch.no_grad()
@@ -34,23 +34,23 @@ def answers(
     rewards: Mapping[str, Reward], seed: int, first: int = 0, without_adapter: bool = False, fingerprint: str | None = None,
     parts: Path | None = None,
 ) -> list[Answer]:  # fmt: skip
-    """`asked.per_prompt` answers to every prompt, in the prompts' order.
+    """Return `asked.per_prompt` answers to every prompt, in the prompts' order.
 
     Log-probabilities are nats per response; the KL is the exact KL(model || reference) of each visited next-token
     distribution, summed over the response, which has less noise than the log-ratio of the sampled tokens. All of them
-    are taken at temperature 1, whatever the answers were drawn at: they are about the models, not about the sampling.
+    are computed at temperature 1, whatever the temperature of the answers: they describe the models, not the sampling.
     With `sampling.min_new_tokens` the end tokens have probability 0 before the bound, in both models: there the answers
-    cannot visit what follows an end. They and the rewards are of the first answer; a prompt's follow-ups are asked
-    after the model's own answers.
+    cannot continue after an end. They and the rewards are of the first answer; a prompt's follow-ups are asked after
+    the model's own answers.
 
-    With an environment an answer is a conversation. One in which the environment failed is recorded as such, without
-    numbers; a process that continues has it again.
+    With an environment an answer is a conversation. A conversation in which the environment failed is recorded as
+    failed, without numbers; a process that continues draws it again.
 
-    first: the number of the first prompt among all prompts, where a process answers a part of them: which random stream
-    an answer is drawn from depends on its prompt's number. without_adapter: where there is no `reference`, it is the
-    model with its adapter switched off. fingerprint: identifies the model's weights, for rewards that need "policy".
-    parts: a folder that keeps the answers of every batch, for a process that continues. With it the processes of the stage share the
-    batches out, and rank 0 returns all answers.
+    first: number of the first prompt among all prompts, if a process answers a part of them: the random stream of an
+    answer depends on its prompt's number. without_adapter: True if a missing `reference` is the model with its adapter
+    switched off. fingerprint: identification of the model's weights, for rewards that need "policy". parts: folder that
+    stores the answers of every batch, for a process that continues. With it the processes of the stage share the
+    batches, and rank 0 returns all answers.
     """
     others = {f"reward {key}": reward.tokenizer() for key, reward in rewards.items()}
     rollouts.check_same_tokens(model, reference=None if reference is None else reference.tokenizer, **others)
@@ -144,7 +144,7 @@ def ask_follow_ups(
 
 
 def _chat(answer: Answer, question: str) -> list[Message]:
-    """Return the conversation so far, and what the user asks next."""
+    """Return the conversation so far, and the user's next question."""
     chat = [*answer.chat, Message(role="assistant", content=answer.text)]
     for turn in answer.follow_ups:
         chat.append(Message(role="user", content=turn.question))
@@ -155,7 +155,7 @@ def _chat(answer: Answer, question: str) -> list[Message]:
 def recorded(
     name: str, sample: Sample, drawn: DrawnResponse, rollout: Rollout, i: int, scored: dict[str, Any], tokenizer: Any
 ) -> Answer:
-    """Row `i` of the rollout as an answer."""
+    """Return row `i` of the rollout as an answer."""
     length = len(drawn)
     assert rollout.offsets is not None
     lost = drawn.lost is not None
@@ -193,12 +193,12 @@ def recorded(
 
 
 def response_reward(reward: Rewards, i: int) -> float | None:
-    """Return the reward of one answer as a whole; None where it is missing."""
+    """Return the reward of one answer as a whole; None if it is missing."""
     value = float(reward.response[i])
     return value if math.isfinite(value) else None
 
 
 def token_rewards(reward: Rewards, i: int, length: int) -> list[float | None]:
-    """Return the rewards of one answer's tokens; None where the reward assigns none, which is not a reward of 0."""
+    """Return the rewards of one answer's tokens; None if the reward assigns none, which differs from a reward of 0."""
     values, assigned = reward.token[i, :length].tolist(), reward.credit_mask[i, :length].tolist()
     return [value if known else None for value, known in zip(values, assigned, strict=True)]

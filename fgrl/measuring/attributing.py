@@ -1,4 +1,4 @@
-"""Existing responses as rollouts that rewards can score, and what a reward records about criteria."""
+"""Existing responses as rollouts that rewards can score, and a reward's results for criteria."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def as_rollout(
     micro_batch_size: int = FROZEN_MICRO_BATCH_SIZE, entropies: Sequence[torch.Tensor] | None = None, samples: Sequence[Sample] | None = None,
     lent_policy: LentPolicy | None = None, first_row: int = 0, min_new_tokens: int = 0,
 ) -> Rollout:  # fmt: skip
-    """Responses in the tokens of `model` as a rollout with the fields in `needs` filled.
+    """Return responses in the tokens of `model` as a rollout with the fields in `needs` filled.
 
-    `entropies` are the reference's, one [length] tensor a response, when they are already known. `samples` are the
-    prompts, one a response, for rewards that read them; without them no reward can read a prompt or a rubric. Every response is a separate
-    group.
+    `entropies` are the reference's, one [length] tensor for each response, if they are already known. `samples` are the
+    prompts, one for each response, for rewards that read them; without them no reward can read a prompt or a rubric.
+    Every response is a separate group.
 
-    `lent_policy` is the model that drew the responses, the first of which has the number `first_row`: for needs of
-    "policy" and "entropy", which is taken at its temperature of sampling. Raises `DataError` for these needs without
-    it. Log-probabilities are taken at temperature 1. min_new_tokens: the bound that the responses were drawn with, if
-    any; log-probabilities, entropies and KL are those of the distributions with it.
+    `lent_policy` is the model that drew the responses, the first of which has the number `first_row`. It is required
+    for "policy" and for "entropy", which is computed at its temperature of sampling; without it these needs raise
+    `DataError`. Log-probabilities are computed at temperature 1. min_new_tokens: bound with which the responses were
+    drawn, if any; log-probabilities, entropies and KL are those of the distributions with it.
 
-    Where `of_a_model(needs)` is empty, a `models.Vocabulary` is enough as `model`.
+    If `of_a_model(needs)` is empty, a `models.Vocabulary` is enough as `model`.
     """
     if needs & {"policy", "entropy"} and lent_policy is None:
         raise DataError(NO_POLICY)
@@ -72,8 +72,8 @@ def attributions(rewards: Rewards, sample: Sample, i: int, length: int) -> list[
     """Return the criteria of response `i` (of `length` tokens) to `sample`, with their verdicts and relevances.
 
     A reward gives verdict v [B,C] and v x relevance [B,C,T] (section 4.2.2 of "Rubrics to Tokens"); as v is +1 or -1, a
-    second factor of v leaves the relevance. Where the verdict is missing so is the relevance. None of a reward without
-    verdicts.
+    second factor of v leaves the relevance. If the verdict is missing, the relevance is too. Return None for a reward
+    without verdicts.
     """
     if rewards.verdict is None:
         return None

@@ -1,6 +1,6 @@
-"""The fit of a Bradley-Terry model to tables of points between models (Zermelo 1929; Bradley and Terry 1952).
+"""Fit of a Bradley-Terry model to tables of points between models (Zermelo 1929; Bradley and Terry 1952).
 
-See `elo.py` for what the numbers mean, and for when there is a finite maximum.
+See `elo.py` for the meaning of the numbers, and for the condition for a finite maximum.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from fgrl.base.errors import DataError
 np = lazy.load("numpy")
 
 POINTS_PER_NAT = 400 / math.log(10)
-"""Base 10 and scale 400: this many points of rating are one nat of log-odds."""
+"""Rating points per nat of log-odds, with base 10 and scale 400."""
 STEPS, HALVINGS = 100, 50
 PRECISION = 1e-8
-"""Nats: a Newton step that is smaller is the last one; what is left after it is about its square."""
+"""Size of a Newton step, in nats, below which it is the last one; the remaining error is about its square."""
 ROUNDING = 1e-15
-"""A step that promises to gain a smaller share of the log-likelihood is the last one, too."""
+"""Share of the log-likelihood: a step with a smaller expected gain is also the last one."""
 
 
 def won_against(points: Any) -> Any:
-    """`[D,M,M]`: did model i win or tie against model j, at least indirectly? Every model did against itself."""
+    """Return `[D,M,M]`: True if model i won or tied against model j, at least indirectly, and for every model against
+    itself.
+    """
     size = points.shape[-1]
     reach = ((points > 0) | np.eye(size, dtype=bool)).astype(np.float32)
     for _ in range(max(1, size - 1).bit_length()):
@@ -32,11 +34,11 @@ def won_against(points: Any) -> Any:
 
 
 def strengths(points: Any, ridge: float = 0.0) -> Any:
-    """Strengths [D,M] in nats that maximise the likelihood of D tables of points [D,M,M], by Newton's method with
-    halved steps.
+    """Return strengths [D,M] in nats that maximise the likelihood of D tables of points [D,M,M], by Newton's method
+    with halved steps.
 
-    sum_ij points_ij log sigmoid(s_i - s_j) - ridge / 2 sum_i s_i^2. Without a ridge each group (see the head of the
-    file) is fitted by its own games and has mean 0; with one the mean of all models is 0.
+    sum_ij points_ij log sigmoid(s_i - s_j) - ridge / 2 sum_i s_i^2. Without a ridge each group (see the docstring of
+    `elo.py`) is fitted by its own games and has mean 0; with a ridge the mean of all models is 0.
     """
     reach = won_against(points)
     same = reach & reach.swapaxes(1, 2) if ridge == 0 else np.ones(points.shape, dtype=bool)
@@ -74,8 +76,9 @@ def strengths(points: Any, ridge: float = 0.0) -> Any:
 
 
 def gaps(points: Any, ridge: float = 0.0) -> Any:
-    """`[D,M,M]`: strength of model i less that of model j, nats: infinite between groups of which one won every game,
-    NaN between groups that no games link, or only by way of others that lost to both or won against both.
+    """Return `[D,M,M]`: strength of model i minus that of model j, in nats: infinite between groups of which one won
+    every game; NaN between groups that no games link, or that are linked only through other groups that lost to both or
+    won against both.
     """
     s = strengths(points, ridge)
     gap = s[:, :, None] - s[:, None, :]

@@ -1,4 +1,4 @@
-"""Choosing one of several models by a number."""
+"""Choice of one of several models by a number."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ T = TypeVar("T")
 
 
 class Choice(Settings):
-    """The number that decides between models."""
+    """Number that decides between models."""
 
     number: str = Field(min_length=1)
-    """Its name as the log or the table shows it, for example `rubric.csr`; where that is clear, a part of it is enough.
+    """Name of the number as the log or the table shows it, for example `rubric.csr`; an unambiguous part of it is
+    enough.
     """
     goal: Literal["max", "min"] = "max"
-    """Is more better, or less?"""
+    """Direction of improvement: larger values are better (`max`), or smaller values (`min`)."""
 
     def among(self, known: Iterable[StageNumber]) -> StageNumber:
-        """Return the number that is meant, of those that were measured. Raises `DataError` when it is none of them, or
-        several.
-        """
+        """Return the measured number that the name refers to. Raises `DataError` if there is none, or more than one."""
         try:
             return pick(list(known), self.number)
         except UsageError as problem:
             raise DataError(f"best.number: {problem}") from None
 
     def best_of(self, values: Mapping[T, float | None]) -> T | None:
-        """Return the key of the best value, the first one of equals. A missing value is never the best; None where all
-        are missing.
+        """Return the key of the best value, the first one of equals. A missing value is never the best; None if all are
+        missing.
         """
         known = {key: value for key, value in values.items() if value is not None}
         if not known:

@@ -1,4 +1,4 @@
-"""Cosine of a text and its references, for the annotator and the metric that use it."""
+"""Cosine similarity of a text and its references, for the annotator and the metric that use it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fgrl.registry import Settings, Unkeyed
 sentences = lazy.load("fgrl.models.embeddings")
 
 EMPTY = -1.0
-"""Cosine of an answer that says nothing: the lowest there is."""
+"""Cosine of an empty answer: the lowest possible value."""
 
 
 class Closeness(Settings):
-    """Settings of whoever compares texts by a sentence encoder."""
+    """Settings of components that compare texts by a sentence encoder."""
 
     encoder: ModelSpec = ModelSpec(base="all-minilm-l6-v2")
-    """The sentence-transformers model: `all-minilm-l6-v2` (packaged), a hub id or a folder."""
+    """Sentence-transformers model: `all-minilm-l6-v2` (packaged), a hub id or a folder."""
     batch_size: Annotated[int, Unkeyed] = Field(64, ge=1)
-    """Texts embedded at the same time."""
+    """Number of texts embedded at the same time."""
 
     _encoder: Any = PrivateAttr(None)
     _run: Any = PrivateAttr(None)
@@ -42,7 +42,7 @@ class Closeness(Settings):
         )
 
     def cosines(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """Return the highest cosine of each text with one of its references (RLA, Eq. 2); -1 for a text that is empty.
+        """Return the highest cosine of each text with one of its references (RLA, Eq. 2); -1 for an empty text.
 
         Raises ValueError for a text without references.
         """

@@ -24,28 +24,28 @@ from fgrl.registry import name_of
 
 class Compared(Metric):
     """Numbers of each model with percentile intervals of a bootstrap over prompts (all answers to a prompt are drawn
-    together), and of each model's difference to the baseline, paired by prompt.
+    together), and its differences to the baseline, paired by prompt.
     """
 
     title: str = ""
     """Name in tables; empty: the metric's own. Two metrics of one kind need different ones."""
     resamples: int = Field(2000, ge=100)
-    """Draws of the bootstrap."""
+    """Number of bootstrap samples."""
     level: float = Field(0.95, gt=0, lt=1)
-    """Share of the draws inside the interval."""
+    """Confidence level of the intervals."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the bootstrap samples."""
     counts_lost: ClassVar[bool] = False
-    """True if it is shown conversations in which an environment failed, too."""
+    """True if it also gets conversations in which an environment failed."""
 
     @property
     def called(self) -> str:
-        """Name in tables."""
+        """Return the name in tables."""
         return self.title or name_of(self)[1]
 
     @property
     def slug(self) -> str:
-        """Name of its files."""
+        """Return the name of its files."""
         return re.sub(r"[^a-z0-9]+", "-", self.called.lower()).strip("-")
 
     @abstractmethod
@@ -53,17 +53,17 @@ class Compared(Metric):
         """Return the numbers of every model that has some."""
 
     def counted(self, answers: Mapping[str, Sequence[Answer]]) -> Mapping[str, Sequence[Answer]]:
-        """Return the answers that `by_model` and `about` are shown: all. Raises `DataError` for answers that cannot be
+        """Return the answers that `by_model` and `about` get: all. Raises `DataError` for answers that cannot be
         measured.
         """
         return answers
 
     def scores(self, answers: Sequence[Answer]) -> Mapping[str, Sequence[float | None]]:
-        """Return by name the numbers of each single answer that are recorded with it; None: it has none."""
+        """Return the numbers of each single answer that are recorded with it, by name; None if it has none."""
         return {}
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
-        """Return a description of the computation, where a reader needs it to compare numbers (a signature); empty:
+        """Return a description of the computation, if a reader needs it to compare numbers (a signature); empty if
         there is none.
         """
         return ""
@@ -92,16 +92,16 @@ class Compared(Metric):
         return Observed(numbers, options, baseline, self.about(answers), [at] if at else [], alike)
 
     def measure(self, answers: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> dict[str, Any]:
-        """See `Metric`. Raises `DataError` when the models answered different prompts."""
+        """Return the measurements; see `Metric`. Raises `DataError` if the models answered different prompts."""
         return {self.called: self.observe(answers, baseline).derived()}
 
 
 class Comparison(Compared):
-    """Numbers of each model's answers by themselves, without a look at other models'."""
+    """Numbers of each model's answers, independent of the other models' answers."""
 
     @abstractmethod
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
-        """Return the numbers of one model's answers. Which ones may depend on the fields, not on the answers."""
+        """Return the numbers of one model's answers. Their names may depend on the fields, but not on the answers."""
 
     def opponents(self, model: str, models: Collection[str], baseline: str | None) -> Collection[str]:
         return ()
@@ -111,17 +111,17 @@ class Comparison(Compared):
 
 
 def mean(answers: Sequence[Answer], values: Sequence[float | None], weights: Sequence[float] | None = None) -> Measured:
-    """Mean over answers (or weighted), resampled by prompt."""
+    """Return the mean over answers (optionally weighted), resampled by prompt."""
     return weighted_mean(values, [answer.id for answer in answers], weights)
 
 
 def mean_per_token(answers: Sequence[Answer], sums: Sequence[float | None]) -> Measured:
-    """Sum of `sums` / sum of tokens, over the answers that have a value."""
+    """Return sum of `sums` / sum of tokens, over the answers that have a value."""
     return mean(answers, per_token(answers, sums), [answer.n_tokens for answer in answers])
 
 
 def per_token(answers: Sequence[Answer], sums: Sequence[float | None]) -> list[float | None]:
-    """Each of `sums` / the answer's tokens; None where there is no sum or no token."""
+    """Return each of `sums` / the answer's tokens; None if there is no sum or no token."""
     return [
         None if total is None or not answer.n_tokens else total / answer.n_tokens
         for answer, total in zip(answers, sums, strict=True)
@@ -135,7 +135,9 @@ def write(
     meanings: Mapping[str, Any] | None = None,
     observed: Observations | None = None,
 ) -> dict[str, float]:
-    """Write `metrics.json`, and `observations.jsonl` where numbers have some. Return its means by name, for a summary."""
+    """Write `metrics.json`, and `observations.jsonl` if there are observations. Return the means by name, for a
+    summary.
+    """
     sha256 = observations.write(folder, observed) if observed is not None and observed.metrics else None
     report = {"baseline": baseline, "metrics": metrics, "meanings": meanings or {}, "observations": sha256}
     write_json(folder / METRICS, report)
@@ -143,8 +145,8 @@ def write(
 
 
 def means_by_name(measured: Mapping[str, Mapping[str, Any]], baseline: str | None) -> dict[str, float]:
-    """`{"similarity.cosine": 0.5}` of what `Metric.measure` returned: what a tracker reads, with the names of `of_model`.
-    Differences are left out, and means that are missing.
+    """Return the means in the result of `Metric.measure`, as in `{"similarity.cosine": 0.5}`, with the names of
+    `of_model`. Trackers get them. Differences and missing means are left out.
     """
     models = [model for model in dict.fromkeys(chain.from_iterable(measured.values())) if model not in NOT_MODELS]
     return {

@@ -21,8 +21,8 @@ def to_compare(answers: Mapping[str, Sequence[Answer]], count: int | None = None
     """Return samples with two responses each, whose `by` is the model. `meta.prompt_id` names the prompt, so that
     intervals can resample it.
 
-    count: this many pairs, drawn so that every two models and every prompt occur about equally often; None: every two
-    models on every prompt. The order of pairs and which response comes first are drawn from `seed`. Raises `DataError`
+    count: number of pairs, drawn so that every two models and every prompt occur about equally often; None: every two
+    models on every prompt. The order of pairs and of the responses in a pair is drawn from `seed`. Raises `DataError`
     for more pairs than there are.
     """
     generator = random.Random(seed)
@@ -37,8 +37,8 @@ def to_compare(answers: Mapping[str, Sequence[Answer]], count: int | None = None
 
 
 def _balanced(pairs: list[Pairing], count: int) -> list[Pairing]:
-    """So many of the pairs: next comes one of the two models, and of these of the prompt, that were taken least often
-    so far.
+    """Return `count` of the pairs. The next pair always belongs to the two models, and then to the prompt, that were
+    chosen least often so far.
     """
     if count > len(pairs):
         raise DataError(f"{count} comparisons are wanted, but there are {len(pairs)} pairs of answers")

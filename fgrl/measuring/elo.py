@@ -2,15 +2,15 @@
 
 P(i beats j) = 1 / (1 + 10^((R_j - R_i) / 400)) ("Fine-Tuning LLMs with Fine-Grained Human Feedback on Text Spans",
 appendix D). All games are fitted at once by maximum likelihood (Zermelo 1929; Bradley and Terry 1952), so their order
-does not matter. A tie is half a win for each side; a missing verdict is counted and left out. Games determine
-differences of ratings only: `Anchor` fixes the rest.
+does not matter. A tie is half a win for each side; a missing verdict is counted and left out. Games only determine
+differences of ratings: `Anchor` fixes their level.
 
 A finite maximum exists exactly where every model has won against every other one at least indirectly: A against B, B
-against C (Ford 1957). Models of which that is true form a group. Where one group won all its games against another, the
-likelihood grows without end as the groups move apart: their difference is infinite. Where no games link two groups it
-is undefined. Both are missing with the reason, unless a ridge penalty makes every rating finite.
+against C (Ford 1957). Models for which this holds form a group. If one group won all its games against another, the
+likelihood grows without limit as the groups move apart: their difference is infinite. If no games link two groups, it
+is undefined. Both differences are missing, with the reason, unless a ridge penalty makes every rating finite.
 
-Left out: ratings that depend on the order of games (the K-factor of chess), and models of ties (Davidson 1970).
+Not included: ratings that depend on the order of games (the K-factor of chess), and models of ties (Davidson 1970).
 """
 
 from __future__ import annotations
@@ -40,31 +40,32 @@ HINT = "`ridge` gives a finite rating"
 
 
 class Anchor(Settings):
-    """Games determine differences of ratings only; this fixes their level."""
+    """Level of the ratings, because games only determine differences."""
 
     model: str | None = None
-    """The model that has this rating; null: the mean over the models has it (over the largest group, where some are
-    infinitely far from the others).
+    """Model that has this rating; null: the mean over the models has it (over the largest group, if some are infinitely
+    far from the others).
     """
     rating: float = 1500.0
-    """The rating that it has."""
+    """Rating of the anchor."""
 
 
 class EloSettings(Settings):
     """Settings of the fit."""
 
     anchor: Anchor = Field(default_factory=Anchor)
-    """What fixes the level of the ratings: the mean is 1500 by default; {model: base, rating: 1000} gives one model
-    this rating.
+    """Anchor that fixes the level of the ratings: the mean is 1500 by default; {model: base, rating: 1000} gives one
+    model this rating.
     """
     ridge: float = Field(0.0, ge=0)
-    """Adds ridge / 2 x the sum of squared strengths (nats from the mean) to the negative log-likelihood: every rating
-    is finite then, also that of an undefeated model, and all are closer to each other. 0 is maximum likelihood.
+    """Coefficient of a penalty: ridge / 2 x the sum of squared strengths (nats from the mean) is added to the negative
+    log-likelihood. Then every rating is finite, also that of an undefeated model, and all are closer to each other. 0
+    is maximum likelihood.
     """
 
 
 class Bootstrap(NamedTuple):
-    """Draws of prompts with replacement: all games of a prompt stay together."""
+    """Samples of prompts with replacement: all games of a prompt stay together."""
 
     resamples: int = 1000
     level: float = 0.95
@@ -72,14 +73,14 @@ class Bootstrap(NamedTuple):
 
 
 class RatingSettings(EloSettings):
-    """How ratings are fitted and resampled."""
+    """Settings of the fit and of its intervals."""
 
     resamples: int = Field(1000, ge=100)
-    """Draws of the bootstrap."""
+    """Number of bootstrap samples."""
     level: float = Field(0.95, gt=0, lt=1)
-    """Share of the draws inside the interval."""
+    """Confidence level of the intervals."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the bootstrap samples."""
 
     @property
     def bootstrap(self) -> Bootstrap:
@@ -91,17 +92,18 @@ class RatingSettings(EloSettings):
 
 @dataclass(frozen=True)
 class Contest:
-    """The decided games of M models on C prompts. Models and prompts are sorted: the order of games changes nothing."""
+    """Decided games of M models on C prompts. Models and prompts are sorted, so the order of games has no effect."""
 
     models: tuple[str, ...]
     prompts: tuple[str, ...]
     points: Any
-    """[C,M,M]: `points[c, i, j]` is what model i won against model j on prompt c: a win is 1, a tie 0.5 for each side.
+    """[C,M,M]: `points[c, i, j]` is the points of model i against model j on prompt c: a win is 1, a tie 0.5 for each
+    side.
     """
 
     @classmethod
     def of(cls, games: Iterable[Game]) -> Contest:
-        """Return a prompt or a model whose verdicts are all missing is part of it, without points."""
+        """Return the contest. A prompt or a model whose verdicts are all missing is part of it, without points."""
         games = list(games)
         models = tuple(sorted({name for game in games for name in (game.first, game.second)}))
         prompts = tuple(sorted({game.id for game in games}))
@@ -117,7 +119,7 @@ class Contest:
 
     @classmethod
     def observed(cls, ratings: Mapping[str, Measured]) -> Contest:
-        """Return the games that ratings were computed from. ratings: of every model that has one or could have one."""
+        """Return the games from which ratings were computed. ratings: of every model that has one or could have one."""
         (first, *_) = ratings.values()
         size = math.isqrt(first.rows.shape[1])
         names = {rating.parameters["model"]: model for model, rating in ratings.items()}
@@ -131,39 +133,41 @@ class Contest:
 class Ratings:
     """Ratings of a contest's models, as statistics that can be resampled by prompt.
 
-    Raises `DataError` when the anchor is none of the models.
+    Raises `DataError` if the anchor is not one of the models.
     """
 
     def __init__(self, contest: Contest, settings: EloSettings) -> None:
         self.contest, self.settings = contest, settings
         self.place = {name: number for number, name in enumerate(contest.models)}
         self.points = contest.points.sum(0)
-        """[M,M]"""
+        """[M,M]: points of all games."""
         self.whole = gaps(self.points[None], settings.ridge)[0] if contest.models else np.zeros((0, 0))
         """[M,M]: `gaps` of all games."""
         self.level_of = self._level_of()
         """Places of the models whose mean has the anchor's rating."""
         self.best = self._best()
-        """The model that none is better than; None where some cannot be compared. Of equals the first by name."""
+        """Model that is not worse than any other; None if some cannot be compared. Of equally good models the first by
+        name.
+        """
 
     def rating(self, model: str) -> Measured:
-        """Points; the anchor's level plus the mean gap to the models that have it."""
+        """Return the rating in points: the anchor's level plus the mean gap to the models that have it."""
         level = {"level": self.level_of, "rating": self.settings.anchor.rating}
         return self._measured("elo_rating", level, model, missing="" if self.level_of else self._no_level())
 
     def difference(self, model: str, other: str) -> Measured:
-        """Rating of the model less that of the other, points."""
+        """Return the rating of the model minus that of the other, in points."""
         return self._measured("elo_difference", {"other": self.place[other]}, model, other)
 
     def to_best(self, model: str) -> Measured:
-        """Rating less that of the best model of all games, points; of the best itself 0."""
+        """Return the rating minus that of the best model of all games, in points; 0 for the best model itself."""
         if self.best is None:
             undefined = self.difference(model, model)
             return replace(undefined, n=0, missing="no model can be compared with all others")
         return self.difference(model, self.best)
 
     def in_order(self) -> list[str]:
-        """Return the models, best first: by how many others each is better than, then by name."""
+        """Return the models, best first: sorted by the number of models that each is better than, then by name."""
         better = np.sign(np.nan_to_num(np.round(self.whole, 9))).sum(-1)
         return sorted(self.contest.models, key=lambda name: (-better[self.place[name]], name))
 
@@ -202,9 +206,7 @@ class Ratings:
         return f"no largest group of models has finite differences, so nothing can be the mean; {HINT}"
 
     def _alone(self, model: str) -> str:
-        """Return the reason for which maximum likelihood has no finite rating of the model by itself; empty when there
-        is none.
-        """
+        """Return the reason why maximum likelihood has no finite rating of the model by itself; empty if it has one."""
         won, lost = float(self.points[self.place[model]].sum()), float(self.points[:, self.place[model]].sum())
         if won + lost == 0:
             return NEVER_RATED
@@ -220,9 +222,10 @@ class Ratings:
 
 
 def numbers(games: Sequence[Game], ratings: Ratings) -> dict[str, dict[str, Measured]]:
-    """By model: `rating`, `difference` (to the best), `win_rate` (ties count half), and the shares `ties` and `missing`
-    of its games; where the order of showing is known `chose_first`: of the judgments that chose, the share for the
-    answer shown first; where both orders were judged `inconsistent`: the share of games in which they disagree.
+    """Return by model: `rating`, `difference` (to the best), `win_rate` (ties count half), and the shares `ties` and
+    `missing` of its games. If the order of presentation is known, `chose_first` is the share for the answer shown
+    first, among the judgments that chose. If both orders were judged, `inconsistent` is the share of games in which
+    they disagree.
     """
     prompts = ratings.contest.prompts
     sides = _by_model(games)
@@ -249,7 +252,7 @@ def numbers(games: Sequence[Game], ratings: Ratings) -> dict[str, dict[str, Meas
 
 
 def chose_first(games: Iterable[Game], prompts: Sequence[str]) -> Measured:
-    """Return the share for the answer shown first, of the judgments that chose."""
+    """Return the share for the answer shown first, among the judgments that chose."""
     looks = sorted(
         (game.id, float(look.verdict == "first"))
         for game in games
@@ -260,7 +263,7 @@ def chose_first(games: Iterable[Game], prompts: Sequence[str]) -> Measured:
 
 
 def about(games: Sequence[Game], settings: EloSettings) -> str:
-    """Return a description of the fit in one line."""
+    """Return a one-line description of the fit."""
     anchor = settings.anchor
     level = f"{anchor.model} has {anchor.rating:g}" if anchor.model else f"mean {anchor.rating:g}"
     fit = "maximum likelihood" if settings.ridge == 0 else f"ridge {settings.ridge:g}"
@@ -275,7 +278,7 @@ def about(games: Sequence[Game], settings: EloSettings) -> str:
 
 
 def _by_model(games: Iterable[Game]) -> Mapping[str, list[tuple[Game, float | None]]]:
-    """By model its games with what they were worth to it, in an order that does not depend on that of the games."""
+    """Return the games of each model with their points for it, in an order that does not depend on that of the games."""
     sides: dict[str, list[tuple[Game, float | None]]] = {}
     for game in games:
         value = game.value

@@ -12,9 +12,9 @@ from fgrl.types import Response, Sample
 def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, cut: bool = False) -> list[Answer]:
     """Return the samples' responses as answers, in the prompts' order; several to one prompt keep their own order.
 
-    cut: the prompts are only the first of those that the recipe reads, so answers to others are skipped.
+    cut: True if the prompts are only the first of those that the recipe reads; then answers to others are skipped.
 
-    Raises `DataError` when a prompt has no answer, an answer has no prompt, or a sample has no response.
+    Raises `DataError` if a prompt has no answer, an answer has no prompt, or a sample has no response.
     """
     by_prompt: dict[str, list[Sample]] = {prompt.id: [] for prompt in prompts}
     if len(by_prompt) < len(prompts):
@@ -56,7 +56,7 @@ def _answer(name: str, prompt: Sample, sample: Sample) -> Answer:
 
 
 def prompt_alone(sample: Sample) -> Sample:
-    """Return the prompt as an `Answer` keeps it: without responses; a chat of a single turn is its text."""
+    """Return the prompt in the form that an `Answer` stores: without responses; a chat of a single turn is its text."""
     prompt = sample.prompt
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0].content

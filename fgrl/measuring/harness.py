@@ -1,4 +1,4 @@
-"""From models and task names to numbers, by lm-evaluation-harness."""
+"""Evaluation of models on named tasks by lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ tasks = lazy.load("lm_eval.tasks")
 utils = lazy.load("lm_eval.utils")
 
 GROUP = 16
-"""Batches of requests that a process answers at a time."""
+"""Number of batches of requests that a process answers at a time."""
 DRAWS = 2000
-"""Draws of the harness's own bootstrap, for metrics that are no mean (it takes 100,000)."""
+"""Number of samples of the harness's own bootstrap, for metrics that are not a mean (its default is 100,000)."""
 
 Results = dict[str, Any]
 
 
 def run(stage: Any, run: Any, system: str | None) -> dict[str, Any]:
-    """Evaluate every model on every task, write `metrics.json` and what the harness said."""
+    """Evaluate every model on every task, and write `metrics.json` and the harness's own results."""
     with quiet():
         manager = task_manager(stage)
         results: dict[str, Results] = {}
@@ -74,7 +74,9 @@ def run(stage: Any, run: Any, system: str | None) -> dict[str, Any]:
 
 
 def task_manager(stage: Any) -> Any:
-    """Return the index of tasks. The harness's own thousands are only read when a task is not in the user's folder."""
+    """Return the index of tasks. The harness's own thousands of tasks are only read if a task is not in the user's
+    folder.
+    """
     if stage.task_folder is not None:
         own = tasks.TaskManager(include_path=stage.task_folder, include_defaults=False)
         if all(benchmark.task in own.all_tasks for benchmark in stage.tasks):
@@ -92,7 +94,7 @@ def task_manager(stage: Any) -> Any:
 
 
 def load_tasks(stage: Any, manager: Any) -> list[Any]:
-    """Fresh task objects (they keep the answers that they were given), with their number of examples."""
+    """Return new task objects (they store the answers that they get), with their number of examples."""
     tasks: list[Any] = []
     for benchmark in stage.tasks:
         try:
@@ -113,7 +115,7 @@ def load_tasks(stage: Any, manager: Any) -> list[Any]:
 
 
 def set_shots(name: str, task: Any, shots: int) -> None:
-    """Set the number of examples; a task that fixes it at 0 has its examples elsewhere, or none."""
+    """Set the number of examples. A task that fixes it at 0 has its examples elsewhere, or none."""
     if task.get_config("num_fewshot") == 0 and shots != 0:
         raise DataError(
             f"lm_eval: task {name} fixes num_fewshot at 0 (its prompt may contain its own examples, as truthfulqa_mc1 has "
@@ -123,8 +125,8 @@ def set_shots(name: str, task: Any, shots: int) -> None:
 
 
 def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None, number: int = 0) -> Results:
-    """Return the harness's results of one model, JSON-ready. After answer 0, only of the tasks that are answered by
-    generating.
+    """Return the harness's results of one model, JSON-ready. For every answer after number 0, only tasks that are
+    answered by generating are included.
     """
     seed = run.seed % 2**32
     random.seed(seed)
@@ -158,8 +160,8 @@ def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None,
 
 
 def shared(lm: Any, run: Any) -> Any:
-    """Return the harness's model, whose processes share requests out in groups that do not depend on their number. Answers that are drawn come
-    from one random stream, so each process has all of them.
+    """Return the harness's model, whose processes share requests in groups that do not depend on their number. Sampled
+    answers come from one random stream, so each process has all of them.
     """
     for kind in ("loglikelihood", "loglikelihood_rolling", "generate_until"):
         setattr(lm, kind, partial(_answered, getattr(lm, kind), GROUP * lm.batch_size, run))
@@ -186,7 +188,7 @@ def generates(loaded: Mapping[str, Any]) -> bool:
 
 
 def generation(stage: Any) -> dict[str, Any]:
-    """Return the stage's settings of generated answers, in the harness's words."""
+    """Return the stage's settings of generated answers, under the harness's names."""
     options: dict[str, Any] = {}
     if stage.max_new_tokens is not None:
         options["max_gen_toks"] = stage.max_new_tokens
@@ -197,9 +199,10 @@ def generation(stage: Any) -> dict[str, Any]:
 
 
 def merged(parts: Sequence[Results]) -> Results:
-    """Results of several answers to each question as one: means of numbers and of standard errors, all samples.
+    """Return the results of several answers to each question as one: means of numbers and of standard errors, and all
+    samples.
 
-    A mean of standard errors is that of one answer a question: what more answers take off it is left out.
+    The mean of standard errors is that of one answer to each question: its reduction by more answers is ignored.
     """
     whole = dict(parts[0])
     for section in ("results", "groups"):
@@ -223,7 +226,7 @@ def merged(parts: Sequence[Results]) -> Results:
 
 
 def measured(results: Mapping[str, Results], baseline: str | None, level: float) -> dict[str, Any]:
-    """`metrics` of `metrics.json`: by task and model, the harness's numbers with their intervals."""
+    """Return `metrics` of `metrics.json`: the harness's numbers with their intervals, by task and model."""
     metrics: dict[str, Any] = {}
     for model, recorded in results.items():
         for task, numbers in (recorded["results"] | recorded.get("groups", {})).items():
@@ -245,9 +248,7 @@ def measured(results: Mapping[str, Results], baseline: str | None, level: float)
 
 
 def meanings(results: Mapping[str, Results]) -> dict[str, Any]:
-    """Return the better side of each number, by task, where the harness knows it; in the form of
-    `held_out.meanings`.
-    """
+    """Return the better side of each number, by task, if the harness knows it, in the form of `held_out.meanings`."""
     known: dict[str, Any] = {}
     for recorded in results.values():
         for task, sides in recorded.get("higher_is_better", {}).items():
@@ -261,13 +262,13 @@ def meanings(results: Mapping[str, Results]) -> dict[str, Any]:
 
 
 def is_number(key: str) -> bool:
-    """Return True for `metric,filter` that is no standard error."""
+    """Return True for `metric,filter` that is not a standard error."""
     metric, comma, _filter = key.partition(",")
     return bool(comma) and not metric.endswith("_stderr")
 
 
 def title(key: str) -> str:
-    """`acc` of `acc,none`, `exact_match strict` of `exact_match,strict`."""
+    """Return a title: `acc` for `acc,none`, `exact_match strict` for `exact_match,strict`."""
     metric, _, named = key.partition(",")
     return metric if named == "none" else f"{metric} {named}"
 
@@ -288,7 +289,7 @@ def interval(value: Any, numbers: Mapping[str, Any], key: str, level: float) -> 
 
 
 def changes(task: str, results: Results, baseline: Results, level: float) -> dict[str, Any]:
-    """Paired differences to the baseline of the numbers that are means over questions."""
+    """Return paired differences to the baseline of the numbers that are means over questions."""
     numbers = results["results"].get(task, {})
     differences: dict[str, Any] = {}
     for key in filter(is_number, numbers):
@@ -299,7 +300,7 @@ def changes(task: str, results: Results, baseline: Results, level: float) -> dic
 
 
 def mean_of(task: str, key: str, results: Results) -> Measured | None:
-    """Return a number as the mean of what the harness recorded for each question; None where it is not that."""
+    """Return a number as the mean of the harness's records for each question; None if it is not such a mean."""
     metric, _, named = key.partition(",")
     samples = [sample for sample in results.get("samples", {}).get(task, []) if sample["filter"] == named]
     values: Sequence[Any] = [sample.get(metric) for sample in samples]
@@ -326,7 +327,7 @@ def about(task: str, results: Results, level: float) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Inside, the harness tells errors only."""
+    """Let the harness report only errors inside the context."""
     logger = logging.getLogger("lm_eval")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Held-out prompts, how models answer them and what is measured: the settings that every evaluation has."""
+"""Settings of every evaluation: held-out prompts, the drawing of answers, and metrics."""
 
 from __future__ import annotations
 
@@ -40,20 +40,22 @@ class HeldOut(Settings):
     """Prompts that models answer, and metrics of the answers."""
 
     prompts: Reader
-    """Held-out prompts."""
+    """Reader of held-out prompts."""
     metrics: list[Metric] = Field(min_length=1)
-    """What to measure."""
+    """Metrics of the answers."""
     per_prompt: int = Field(1, ge=1, le=100_000)
-    """Answers of each model to each prompt."""
+    """Number of answers of each model to each prompt."""
     turns: int | None = Field(None, ge=1)
-    """Turns of a conversation, at most: the prompt, then its follow-ups (`meta.follow_ups`); null asks all."""
+    """Maximum number of turns of a conversation: the prompt, then its follow-ups (`meta.follow_ups`); null asks all."""
     engine: Engine = Field(default_factory=default_engine)
-    """What draws."""
+    """Engine that draws the answers."""
     environment: Environment | None = None
-    """What the models talk to, each conversation with the same seed for all of them; null: an answer is one turn."""
+    """Environment that the models interact with, with the same seed of a conversation for all of them; null: an answer
+    is one turn.
+    """
     overlap: OverlapPolicy = "warn"
-    """What to do with prompts that a model was trained on, word for word or up to case, white space and final
-    punctuation: `warn` reports them, `refuse` stops, `drop` leaves them out.
+    """Treatment of prompts that a model was trained on, word for word or up to case, white space and final punctuation:
+    `warn` reports them, `refuse` stops, `drop` leaves them out.
     """
 
     @model_validator(mode="after")
@@ -90,28 +92,28 @@ class HeldOut(Settings):
         return self
 
     def draws(self) -> bool:
-        """Return True if `per_prompt` answers are drawn, rather than all of them given."""
+        """Return True if `per_prompt` answers are drawn, rather than all given."""
         return True
 
     def asked(self, limit: int | None) -> list[Sample]:
-        """Return the prompts, with as many follow-ups as there are `turns`; after `setup` of the reader."""
+        """Return the prompts, with the follow-ups of the first `turns`; after `setup` of the reader."""
         prompts: Iterable[Sample] = islice(self.prompts.read(), limit)
         if self.environment is not None:
             prompts = [given.shortened(prompt, 1) for prompt in prompts]
         return list(prompts) if self.turns is None else [given.shortened(prompt, self.turns) for prompt in prompts]
 
     def check_conversations(self, name: str, answers: Sequence[Answer], say: Callable[[str], object]) -> None:
-        """Report conversations in which the environment failed. Raises `UserCodeError` where it did in all of them."""
+        """Report conversations in which the environment failed. Raises `UserCodeError` if it failed in all of them."""
         failures = [answer.lost for answer in answers if answer.lost is not None]
         if failures and self.environment is not None:
             report_failures(self.environment, failures, len(answers), f"conversations of {name}", say)
 
     def askers(self) -> list[Asker]:
-        """Return what may ask a language model: the metrics and the environment."""
+        """Return the components that may ask a language model: the metrics and the environment."""
         return [*self.metrics, *([] if self.environment is None else [self.environment])]
 
     def needs(self) -> frozenset[str]:
-        """Return what the metrics read of an answer beyond its text."""
+        """Return the fields of an answer that the metrics read in addition to its text."""
         return frozenset().union(*(metric.needs() for metric in self.metrics))
 
     def reads_reference(self) -> bool:
@@ -139,12 +141,12 @@ class HeldOut(Settings):
 def measure(
     metrics: Sequence[Metric], answers: Mapping[str, Sequence[Answer]], baseline: str
 ) -> tuple[dict[str, Any], Observations]:
-    """Return the measurements of all metrics as one mapping by metric, and what they were derived from; not of a metric
-    that returns finished numbers, but with the symptoms of reward hacking, which are always observed.
+    """Return the measurements of all metrics by metric, and their observations. A metric that returns finished numbers
+    has none. The symptoms of reward hacking are always observed.
 
     Conversations in which an environment failed are missing (`known`).
 
-    Raises `DataError` when two metrics use the same name.
+    Raises `DataError` if two metrics use the same name.
     """
     measured: dict[str, Any] = {}
     observed: dict[str, Observed] = {}
@@ -196,8 +198,9 @@ def _explained(metric: Metric, by_model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judged(metrics: Sequence[Metric], answers: Sequence[Answer]) -> list[Answer]:
-    """Return the answers with the verdicts and scores of the metrics that have some for single ones, and what breaks
-    them; of a conversation it is not known where. One in which the environment failed has none.
+    """Return the answers with the verdicts and scores of the metrics that have some for single answers, and the
+    passages that violate them. For a conversation, the passages are unknown. A conversation in which the environment
+    failed has none of these.
     """
     deciding = [metric for metric in metrics if isinstance(metric, Compared)]
     known = [answer for answer in answers if answer.lost is None]

@@ -1,4 +1,6 @@
-"""Verdicts of people on annotations: is the critique correct, is each span correct (Text2Grad, appendix M)."""
+"""Verdicts of people on annotations: whether the critique is correct, and whether each span is correct (Text2Grad,
+appendix M).
+"""
 
 from __future__ import annotations
 
@@ -29,35 +31,35 @@ Correct = Annotated[bool | None, BeforeValidator(_as_bool)]
 
 
 class HumanVerdict(Record):
-    """A line of a file of verdicts: one person on one annotated response."""
+    """Line of a file of verdicts: one person on one annotated response."""
 
     id: str
     """Id of the sample."""
     response: str | None = None
-    """Its text; None: the sample has one annotated response only."""
+    """Text of the response; None if the sample has only one annotated response."""
     by: str
-    """The person."""
+    """Name of the person."""
     critique: Correct = None
-    """True if the critique is correct; None: not judged."""
+    """True if the critique is correct; None if it was not judged."""
     spans: list[Correct] = []
-    """True for each correct span, in the annotation's order; empty: they were not judged."""
+    """True for each correct span, in the annotation's order; empty if they were not judged."""
 
 
 @dataclass
 class JudgedAnnotation:
-    """An annotation with what each person says about it."""
+    """Annotation with the verdicts of each person."""
 
     marked: MarkedResponse
     critique: dict[str, bool] = field(default_factory=dict)
-    """By person."""
+    """Verdicts on the critique, by person."""
     spans: list[dict[str, bool]] = field(default_factory=list)
     """Verdicts on each span, by person."""
     people: set[str] = field(default_factory=set)
-    """Everybody who has a line about it."""
+    """Everybody who has a line about the annotation."""
 
 
 def read_verdicts(path: Path) -> Iterator[tuple[str, HumanVerdict]]:
-    """(place, verdict) of each line. Raises `DataError` for a line that is none."""
+    """Yield (place, verdict) of each line. Raises `DataError` for a line that is not a verdict."""
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
@@ -68,10 +70,10 @@ def read_verdicts(path: Path) -> Iterator[tuple[str, HumanVerdict]]:
 def judged(
     annotations: Marks, verdicts: Iterator[tuple[str, HumanVerdict]], *, partial: bool = False
 ) -> list[JudgedAnnotation]:
-    """Every annotation with its verdicts, in the annotations' order.
+    """Return every annotation with its verdicts, in the annotations' order.
 
-    partial: verdicts on samples that were not read are left out. Raises `DataError` with the place of a verdict on an
-    unknown response, of a second one of the same person, and of one that judges more or fewer spans than there are.
+    partial: leave out verdicts on samples that were not read. Raises `DataError` with the place of a verdict on an
+    unknown response, of a second verdict by the same person, and of a verdict on more or fewer spans than there are.
     """
     result = {
         key: JudgedAnnotation(marked, spans=[{} for _span in marked.spans]) for key, marked in annotations.items()
@@ -108,8 +110,8 @@ def judged(
 
 def numbers(annotations: Sequence[JudgedAnnotation]) -> dict[str, Measured]:
     """Return for critiques and for spans: `..._correct`, the share of verdicts that say correct; `..._majority`, the
-    share of items that most of their judges find correct (an even vote is left out); `..._agreement`, the share of
-    pairs of judges of an item who say the same; `..._alpha`, Krippendorff's (2011) for two values: 1 is perfect
+    share of items that the majority of their judges finds correct (a tied vote is left out); `..._agreement`, the share
+    of pairs of judges of an item who say the same; `..._alpha`, Krippendorff's (2011) for two values: 1 is perfect
     agreement, 0 that of chance.
 
     `missing`: the share of annotations that nobody judged. Intervals resample prompts.
@@ -136,15 +138,14 @@ def numbers(annotations: Sequence[JudgedAnnotation]) -> dict[str, Measured]:
 
 
 def pairs_that_agree(yes: int, no: int) -> tuple[float, float]:
-    """Return the pairs of judges of one item who say the same, and all pairs."""
+    """Return the number of pairs of judges of one item who agree, and of all pairs."""
     judges = yes + no
     return (yes * (yes - 1) + no * (no - 1)) / 2, judges * (judges - 1) / 2
 
 
 def coincidences(yes: int, no: int) -> tuple[float, float, float]:
-    """Return for one item with at least two verdicts the entries (yes, yes), (yes, no), (no, no) of Krippendorff's
-    matrix of
-    coincidences: ordered pairs of different judges / (judges - 1).
+    """Return the entries (yes, yes), (yes, no), (no, no) of Krippendorff's matrix of coincidences for one item with at
+    least two verdicts: ordered pairs of different judges / (judges - 1).
     """
     others = yes + no - 1
     return yes * (yes - 1) / others, yes * no / others, no * (no - 1) / others

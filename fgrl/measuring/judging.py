@@ -25,19 +25,21 @@ class JudgedMetric(Prompted, Compared):
     """A metric that a language model judges."""
 
     shows: ClassVar[int] = 1
-    """Answers in one question."""
+    """Number of answers in one question."""
 
     temperature: float | None = Field(0.0, ge=0, le=100)
 
     @abstractmethod
     def calls(self, expected: ToDraw) -> int:
-        """Return the number of questions that `measure` asks about the answers to come, before any is retried."""
+        """Return the number of questions that `measure` will ask about the answers, before retries."""
 
     def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
         return [question.request for _about, question in self.plan(given, baseline)]
 
     def asks_at_most(self, expected: ToDraw) -> list[AtMost]:
-        """Return the prompts themselves are not read: each has at most as many tokens as the sampling keeps of it."""
+        """Return upper bounds on the questions. The prompts are not read: each is assumed to have the maximum number of
+        tokens that the sampling keeps.
+        """
         _prompts, turns = expected.size()
         request = Request(messages=self.template().fill({}), max_tokens=self.longest)
         texts = expected.sampling.max_prompt_tokens + self.shows * turns * expected.sampling.max_new_tokens
@@ -47,14 +49,14 @@ class JudgedMetric(Prompted, Compared):
     def plan(
         self, answers: Mapping[str, Sequence[Answer]], baseline: str | None
     ) -> list[tuple[dict[str, Any], Question[Any]]]:
-        """Return the questions of `measure`, each with what it is about: "model", "id" (of the prompt), and more for
-        the record.
+        """Return the questions of `measure`, each with its "model", "id" (of the prompt), and further entries for the
+        record.
         """
 
     def put(
         self, plan: Sequence[tuple[dict[str, Any], Question[V]]]
     ) -> dict[str, list[tuple[dict[str, Any], Asked[V]]]]:
-        """By model the outcome of each question, with what it is about; all are recorded in
+        """Return the outcome of each question with its description, by model. All are recorded in
         `judgements-<name>.jsonl`.
         """
         asked = ask(self.client, [question for _about, question in plan], self.tries)
@@ -88,7 +90,7 @@ def shares(
 
 
 def compared_texts(first: Answer, second: Answer) -> dict[str, str]:
-    """Return what a prompt for a judge of two answers names: the question, both answers, the references."""
+    """Return the fields of a prompt for a judge of two answers: the question, both answers, the references."""
     return {
         "question": asked_text(first),
         "first": answer_text(first),
@@ -98,12 +100,14 @@ def compared_texts(first: Answer, second: Answer) -> dict[str, str]:
 
 
 def asked_text(answer: Answer) -> str:
-    """Return the prompt as a judge reads it: a chat of several turns with its roles."""
+    """Return the prompt in the form that a judge reads: a chat of several turns with its roles."""
     return as_text(answer.sample.prompt)
 
 
 def answer_text(answer: Answer) -> str:
-    """Return the answer as a judge reads it, and what followed: of a conversation with an environment all messages."""
+    """Return the answer and its follow-ups in the form that a judge reads; for a conversation with an environment, all
+    messages.
+    """
     if answer.turns:
         return as_text(messages_of(answer.turns))
     later = [f"[user]\n{turn.question}\n\n[assistant]\n{turn.response.text}" for turn in answer.follow_ups]

@@ -5,9 +5,8 @@ The probability that a model wins a comparison is sigmoid(a + b x), with x = tan
 lengths over that difference's standard deviation; the number is sigmoid(a), the win rate if both were always of one
 length.
 
-Left out of theirs: the difficulty of each instruction (fitted on many models at once), the two gamed baselines that
-hold the coefficient of length, and cross-validated L1. So this is not AlpacaEval's LC win rate, and must not be called
-so.
+Not included: the difficulty of each instruction (fitted on many models at once), the two gamed baselines that hold the
+coefficient of length, and cross-validated L1. So this is not AlpacaEval's LC win rate, and must not be called so.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ np = lazy.load("numpy")
 
 STEP, STEPS, PRECISION = 2.0, 100, 1e-10
 FAR = 30.0
-"""Log-odds beyond which a probability counts as 0 or 1: where every comparison is lost, Newton's method would not
+"""Log-odds beyond which a probability counts as 0 or 1: if every comparison is lost, Newton's method would not
 converge.
 """
 
@@ -47,11 +46,7 @@ def fit(x: Any, y: Any, times: Any, ridge: float) -> tuple[Any, Any]:
 
 
 def rate_at_equal_length(won: Any, longer: Any, times: Any, ridge: float) -> Any:
-    """Return win rates at equal length [D]; NaN where a draw has no comparison.
-
-    won: [N] in 0..1; longer: [N] the model's answer less the other's, in characters; times: [D,N] weight of each
-    comparison.
-    """
+    """Return win rates at equal length [D]; NaN if a sample has no comparison."""
     spread = longer.std() if len(longer) else 0.0
     x = np.tanh(longer / spread) if spread > 0 else np.zeros(len(longer))
     a, _slope = fit(x, won, times, ridge)

@@ -130,8 +130,8 @@ class Watch:
         self.streak: dict[str, int] = defaultdict(int)
 
     def look(self, metrics: Mapping[str, float], example: str, iteration: int = 0) -> list[str]:
-        """Check one iteration's metrics. Returns the names of the alarms that are on; raises `Stopped` when the action
-        of one is stop.
+        """Check one iteration's metrics. Return the names of the active alarms. Raises `Stopped` if the action of an
+        active alarm is stop.
         """
         on = []
         for name in type(self.alarms).model_fields:
@@ -156,7 +156,7 @@ class Watch:
         return on
 
     def _record(self, name: str, iteration: int, value: float, words: str | None) -> None:
-        """Begin or end the record of an alarm. words: the bound that it is about; None: it is off."""
+        """Begin or end the record of an alarm. words: the violated bound in words; None if the alarm has ended."""
         open_ = next((each for each in self.records if each.name == name and each.until is None), None)
         if words is not None and open_ is None:
             known = value if math.isfinite(value) else None

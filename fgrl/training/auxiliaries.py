@@ -31,16 +31,16 @@ class Loaded:
     start: ModelSpec
     model: LanguageModel
     reference: LanguageModel | None
-    """A frozen copy of its start; None: it declares none, or is the model without its adapter."""
+    """Frozen copy of its start; None if it declares none, or if the reference is the model without its adapter."""
 
     @property
     def lr(self) -> float | None:
-        """Its peak learning rate; None: the policy's."""
+        """Return its peak learning rate; None: the policy's."""
         return self.declared.auxiliary.settings.lr
 
 
 def load(declared: Mapping[str, Declared], run: Run, policy: ModelSpec, *, trainable: bool = True) -> dict[str, Loaded]:
-    """Return the models by name. policy: the start of one that names none. Not `trainable`: as they are before
+    """Return the models by name. policy: the start of a model that names none. trainable: False for the models before
     training.
     """
     loaded = {}
@@ -56,7 +56,7 @@ def load(declared: Mapping[str, Declared], run: Run, policy: ModelSpec, *, train
 
 
 def columns(rollout: Rollout, loaded: Mapping[str, Loaded], micro_batch_size: int) -> dict[str, Tensor]:
-    """Return what each model and its reference say about the responses, as columns [B,T] by name."""
+    """Return the outputs of each model and its reference for the responses, as columns [B,T] by name."""
     made: dict[str, Tensor] = {}
     for name, each in loaded.items():
         made |= _read(rollout, each.model, name, micro_batch_size)
@@ -81,7 +81,7 @@ def _read(
 def loss(loaded: Mapping[str, Loaded], batch: Batch) -> tuple[Tensor | float, Numbers]:
     """Return the sum of the models' losses of a micro-batch, and their metrics as `NAME/metric`.
 
-    The models share no weights, so each one's gradient is that of its own loss.
+    The models share no weights, so the gradient of each is that of its own loss.
     """
     total: Tensor | float = 0.0
     metrics: Numbers = {}

@@ -1,4 +1,4 @@
-"""Between two rounds: the checkpoint, the evaluation, and stopping after Ctrl-C or where no better model is in
+"""Actions between two rounds: the checkpoint, the evaluation, and stopping after Ctrl-C or when no better model is in
 sight.
 """
 
@@ -23,11 +23,11 @@ from fgrl.training.shards import Shards
 
 
 class BetweenRounds(Checkpoint):
-    """Writes `last.ckpt` after every `every` rounds (of those only when `minutes` have passed since the one before), after the last
-    one and before an evaluation; then evaluates. Stops after a round that was interrupted, and where `evaluate` returns that it
-    is enough.
+    """Callback that writes `last.ckpt` after every `every` rounds (if at least `minutes` have passed since the previous
+    one), after the last round and before an evaluation; then it evaluates. It stops after a round that was interrupted,
+    and when `evaluate` returns that training may stop.
 
-    It is a `Checkpoint`, because Lightning calls those after the module's own `on_train_epoch_end`: the round is
+    It is a `Checkpoint`, because Lightning calls these after the module's own `on_train_epoch_end`: the round is
     already counted and logged, so that a process killed right after the checkpoint has lost nothing.
     """
 
@@ -61,14 +61,14 @@ class BetweenRounds(Checkpoint):
 
 
 def finish(trainer: Trainer) -> None:
-    """Wait for a checkpoint that is written while the training goes on."""
+    """Wait for a checkpoint that is being written during the training."""
     if isinstance(trainer.strategy, Shards):
         trainer.strategy.finish()
 
 
 def save(trainer: Trainer, folder: Path) -> None:
-    """`last.ckpt` in `folder`, finished by rename; every process calls this. A failure leaves the last one as it
-    was. Shards get their name later.
+    """Write `last.ckpt` in `folder`, finished by rename; every process calls this. After a failure the previous
+    checkpoint is unchanged. A checkpoint in shards gets its name later.
     """
     finish(trainer)
     writing = folder / "writing.ckpt"

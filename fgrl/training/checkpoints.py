@@ -1,8 +1,8 @@
-"""Checkpoints on disk: where a training goes on, and whether a file is still what was written.
+"""Checkpoints on disk: the checkpoint to resume from, and the check that a file is unchanged.
 
 `torch.save` writes zip archives whose directory has a CRC-32 of every entry; `seal` adds the sha256 of that directory
-as the archive's comment. So a checkpoint is checked without a second file, and writing it costs nothing more. A checkpoint in
-shards is a folder with the size and the sha256 of each of its files (`seal_folder`).
+as the archive's comment. So a checkpoint is checked without a second file, at no further cost when it is written. A
+checkpoint in shards is a folder with the size and the sha256 of each of its files (`seal_folder`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ together = lazy.load("fgrl.feedback.llm.together")
 torch = lazy.load("torch")
 
 NAMES = ("last.ckpt", "replaced.ckpt")
-"""The newest first."""
+"""File names of checkpoints, the newest first."""
 MANIFEST = "manifest.json"
-"""Size and sha256 of each file of a checkpoint in shards."""
+"""File with the size and sha256 of each file of a checkpoint in shards."""
 UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
-"""How reading a damaged archive fails, depending on where the damage is."""
+"""Errors of reading a damaged archive, depending on the place of the damage."""
 
 
 def last(folder: Path) -> Path | None:
@@ -38,10 +38,10 @@ def last(folder: Path) -> Path | None:
 
 
 def remove_damaged(run: Run, *, folder: bool = False) -> None:
-    """Remove, with a message, a checkpoint that is cut off, has changed since it was written, or holds something else. Every
-    process calls this, and reads some of the files.
+    """Remove, with a message, a checkpoint that is incomplete, has changed since it was written, or has other contents.
+    Every process calls this, and reads some of the files.
 
-    folder: of this strategy a checkpoint is a folder, not a file.
+    folder: True if the strategy's checkpoint is a folder instead of a file.
     """
     for path in (run.dir / name for name in NAMES):
         problem = damage(path, ranks.place(), ranks.connected()) or foreign(path, folder=folder)
@@ -55,7 +55,7 @@ def remove_damaged(run: Run, *, folder: bool = False) -> None:
 
 
 def install(partial: Path, *, keep: bool = False) -> None:
-    """Give a checkpoint that was just written its name. keep: keep the one before, under another."""
+    """Give a checkpoint that was just written its final name. keep: keep the previous one under another name."""
     path, replaced = (partial.parent / name for name in NAMES)
     if path.is_dir():  # which cannot be replaced in one move
         remove(replaced)
@@ -71,7 +71,7 @@ def size_and_sum(file: Path) -> tuple[int, str]:
 
 
 def seal_folder(folder: Path, sums: Mapping[str, tuple[int, str]]) -> None:
-    """Write down what all files of a checkpoint in shards are: with this it is complete."""
+    """Write the sizes and sums of all files of a checkpoint in shards, which marks it as complete."""
     write_json(folder / MANIFEST, sums)
 
 
@@ -88,8 +88,8 @@ def seal(checkpoint: Path) -> None:
 
 
 def damage(checkpoint: Path, first: int = 0, step: int = 1) -> str:
-    """Return what is wrong with a checkpoint; empty: nothing, or there is none. One that was never sealed has only the
-    CRC-32. Of its files every `step`-th is read, beginning with number `first`.
+    """Return the damage of a checkpoint; empty if there is none, or no checkpoint. A checkpoint that was never sealed
+    is only checked by CRC-32. Only every `step`-th of its files is read, beginning with number `first`.
     """
     if (checkpoint / MANIFEST).exists():
         return _damaged_shard(checkpoint, slice(first, None, step))
@@ -126,7 +126,9 @@ def _damaged_shard(folder: Path, part: slice) -> str:
 
 
 def foreign(checkpoint: Path, *, folder: bool) -> str:
-    """Why something whole is no checkpoint of a training; empty: it is one, or there is none."""
+    """Return the reason why an undamaged file is not a checkpoint of a training; empty if it is one, or if there is
+    none.
+    """
     if not checkpoint.exists():
         return ""
     if checkpoint.is_dir() != folder:
@@ -145,7 +147,7 @@ def foreign(checkpoint: Path, *, folder: bool) -> str:
 
 
 def _archives(checkpoint: Path) -> Iterator[Path]:
-    """Yield the file itself; of a folder, as DeepSpeed writes it, the files of all processes."""
+    """Yield the file itself; for a folder written by DeepSpeed, the files of all processes."""
     if checkpoint.is_dir():
         yield from sorted(checkpoint.rglob("*.pt"))
     elif checkpoint.exists():

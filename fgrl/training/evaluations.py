@@ -1,13 +1,14 @@
-"""Evaluations on held-out data while a model trains: before the first round, every so often, and after the last one.
+"""Evaluations on held-out data while a model trains: before the first round, at regular intervals, and after the last
+round.
 
 In the stage's folder:
 
-    evaluations/<step>/numbers.json    what was measured after so many iterations or optimizer steps
-    evaluations/<step>/<set>/          the answers, and what the metrics record about them
-    policies/<step>/                   a model that was kept
+    evaluations/<step>/numbers.json    numbers after this many iterations or optimizer steps
+    evaluations/<step>/<set>/          the answers, and the metrics' records about them
+    policies/<step>/                   a model that was stored
 
-An evaluation falls between two rounds, after their checkpoint. Its model is kept and its numbers are logged before its
-folder gets its final name, so a training that was killed repeats at most one evaluation.
+An evaluation is made between two rounds, after their checkpoint. Its model is stored and its numbers are logged before
+its folder gets its final name, so a training that was killed repeats at most one evaluation.
 """
 
 from __future__ import annotations
@@ -52,43 +53,45 @@ random_state = lazy.load("lightning.pytorch.utilities.seed")
 torch = lazy.load("torch")
 
 START, TRAINED = "start", "policy"
-"""Under which names metrics see the answers before training, which are the baseline, and those of the model as it is.
+"""Names under which metrics see the answers before training, which are the baseline, and the answers of the present
+model.
 """
 HOLDOUT = "holdout"
-"""The set of the units that `holdout` takes from the training data."""
+"""Name of the set of units that `holdout` takes from the training data."""
 FOLDER, NUMBERS = "evaluations", "numbers.json"
 
 
 class HeldOutSet(HeldOut):
-    """Prompts that the model answers while it trains, and metrics of the answers."""
+    """Prompts that the model answers during training, and metrics of the answers."""
 
     sampling: Sampling
-    """How to draw."""
+    """Settings of sampling: temperature, limits and more."""
 
 
 class Best(Choice):
-    """What decides which of the evaluated models is the best."""
+    """Number and goal that choose the best of the evaluated models."""
 
     patience: int | None = Field(None, ge=1)
-    """Stop training after this many evaluations in a row without a better one; null: never."""
+    """Number of consecutive evaluations without a better one after which training stops; null: never."""
 
 
 class TrainingEvaluation(Settings):
-    """Evaluations while a model trains. Their numbers are in the log and in the report's curves; they change no
-    weight.
-    """
+    """Evaluations during training. Their numbers are in the log and in the report's curves; they do not change weights."""
 
     every: int = Field(ge=1, le=100_000_000)
-    """Iterations of `rl`, optimizer steps of `finetune`, from one evaluation to the next. There is one before the first
-    and one after the last, too.
+    """Number of iterations of `rl`, or optimizer steps of `finetune`, between two evaluations. There is also one before
+    the first and one after the last.
     """
     sets: dict[str, HeldOutSet] = {}
-    """Held-out prompts, by the names that the log shows. A metric that compares models compares with the model before
-    training (`start`)."""
+    """Sets of held-out prompts, by the names that the log shows. A metric that compares models compares with the model
+    before training (`start`).
+    """
     keep: Literal["none", "all"] = "none"
-    """`all`: every evaluated model is kept, and later stages name it by its `step`."""
+    """Models to store besides the product. `all`: every evaluated model is stored, and later stages name it by its
+    `step`.
+    """
     best: Best | None = None
-    """Choose the best of the evaluated models as the stage's product; null: the last one."""
+    """Choice of the best of the evaluated models as the stage's product; null: the last model is the product."""
 
     @model_validator(mode="after")
     def _check(self) -> TrainingEvaluation:
@@ -103,10 +106,10 @@ class TrainingEvaluation(Settings):
         return self
 
     def setup(self, run: Run) -> None:
-        """Nothing: each set is set up where it is measured (`AnsweredSet`)."""
+        """Do nothing: each set is set up in the place where it is measured (`AnsweredSet`)."""
 
     def reads_reference(self) -> bool:
-        """Do metrics compare with the model before training, token by token?"""
+        """Return True if metrics compare with the model before training, token by token."""
         return any(held_out.reads_reference() for held_out in self.sets.values())
 
     def asks(self) -> bool:
@@ -114,11 +117,13 @@ class TrainingEvaluation(Settings):
         return any(asker.asked_client() for held_out in self.sets.values() for asker in held_out.askers())
 
     def count(self, total: int) -> int:
-        """How many evaluations a training of `total` iterations or steps has, at most."""
+        """Return the maximum number of evaluations in a training of `total` iterations or steps."""
         return 1 + -(-total // self.every)
 
     def loads(self, total: int, peek: Peek) -> list[tuple[Client, estimating.Load]]:
-        """At most what metrics and environments ask in a training of `total` iterations or steps."""
+        """Return upper bounds on the questions of metrics and environments in a training of `total` iterations or
+        steps.
+        """
         drawn = [str(number) for number in range(self.count(total))]
         return [
             (client, replace(load, fewer=True))
@@ -129,14 +134,14 @@ class TrainingEvaluation(Settings):
 
 
 class HeldOutData(Protocol):
-    """Something that the model is measured on."""
+    """Data on which the model is measured."""
 
     def measure(self, step: int, process: Process, folder: Path) -> dict[NumberName, Estimate]:
-        """Return what the model reaches after `step` iterations or optimizer steps. All processes call this."""
+        """Return the model's numbers after `step` iterations or optimizer steps. All processes call this."""
 
 
 class AnsweredSet:
-    """Held-out prompts that the model in training answers, shared out over the processes."""
+    """Held-out prompts that the model in training answers, shared among the processes."""
 
     def __init__(
         self,
@@ -148,8 +153,8 @@ class AnsweredSet:
         folder: Path,
         known: Collection[int] = (),
     ) -> None:
-        """`folder` is where metrics record; `reference` None means the model with its adapter switched off; `known` are
-        digests of the prompts that it is trained on.
+        """Create the set. `folder` is the place of the metrics' records. If `reference` is None, it is the model with
+        its adapter switched off. `known` are digests of the prompts that it is trained on.
         """
         self.name, self.settings, self.model, self.reference, self.run = name, settings, model, reference, run
         for component in (settings.prompts, settings.engine, settings.environment):
@@ -164,8 +169,8 @@ class AnsweredSet:
         self._start: list[Answer] = []
 
     def measure(self, step: int, process: Process, folder: Path) -> dict[NumberName, Estimate]:
-        """Return the numbers of all metrics. `answers.jsonl` and `metrics.json`, as an `evaluate` stage has them, go to
-        `folder`.
+        """Return the numbers of all metrics. `answers.jsonl` and `metrics.json`, as in an `evaluate` stage, are written
+        to `folder`.
         """
         share = steps.split(range(len(self.prompts)), process.world)[process.rank]
         own = together.in_all(lambda: answering.answers(
@@ -193,14 +198,14 @@ class AnsweredSet:
 
 
 class HeldOutUnits:
-    """Units of the training data that are not trained on, measured by the algorithm's own metrics, each for itself."""
+    """Units of the training data that are not trained on, each measured separately by the algorithm's own metrics."""
 
     def __init__(self, algorithm: str, count: int, metrics_of: Callable[[int], Mapping[str, Number]]) -> None:
-        """`metrics_of(i)` are the metrics of unit i of `count`."""
+        """Create the set. `metrics_of(i)` returns the metrics of unit i of `count`."""
         self.algorithm, self.count, self.metrics_of = algorithm, count, metrics_of
 
     def measure(self, step: int, process: Process, folder: Path) -> dict[NumberName, Estimate]:
-        """Means as over one step of all units, with intervals over units. Greatest values are left out."""
+        """Return means as over one step of all units, with intervals over units. Metrics that are maxima are left out."""
         share = steps.split(range(self.count), process.world)[process.rank]
         passes = range(-(-self.count // process.world))  # of all processes: shards are read by all of them
         measured = [merged([(self.metrics_of(min(share.start + i, self.count - 1)), 1)]) for i in passes]
@@ -218,29 +223,27 @@ class HeldOutUnits:
 
 
 class Evaluations:
-    """The evaluations of one training: what they measured, which model is the best, and whether that is enough."""
+    """Evaluations of one training: their numbers, the best model, and the decision whether to stop."""
 
     def __init__(self, settings: TrainingEvaluation, run: Run) -> None:
         self.settings, self.run = settings, run
         self.data: dict[str, HeldOutData] = {}
         self.measured: dict[int, dict[StageNumber, Estimate]] = {}
-        """By step."""
+        """Numbers by step."""
         # metrics of other ranks record as well, and nobody reads it
         self._elsewhere = tempfile.TemporaryDirectory(prefix="fgrl-") if run.rank else None
         self._root = Path(self._elsewhere.name) if self._elsewhere else run.dir / FOLDER
 
     def add_set(self, name: str, model: Any, reference: Any, known: Collection[int] = ()) -> None:
-        """Set the models. `reference` None means the model with its adapter switched off; `known` are digests of the
-        prompts that it is trained on.
+        """Add a set with its models. If `reference` is None, it is the model with its adapter switched off; `known` are
+        digests of the prompts that the model is trained on.
         """
         self.data[name] = AnsweredSet(
             name, self.settings.sets[name], model, reference, self.run, self._folder(name), known
         )
 
     def resume(self, step: int) -> None:
-        """Read what is recorded of the first `step` iterations or steps; what a killed process did after them is
-        deleted.
-        """
+        """Read the records of the first `step` iterations or steps. Later records of a killed process are deleted."""
         folders = sorted((self.run.dir / FOLDER).glob("[0-9]*"), key=lambda folder: int(folder.name))
         for folder in folders:
             if int(folder.name) <= step:
@@ -251,11 +254,11 @@ class Evaluations:
             self._drop_policies()
 
     def due(self, step: int, total: int) -> bool:
-        """Is there an evaluation after `step` of `total` iterations or steps that has not been made?"""
+        """Return True if there is an evaluation after `step` of `total` iterations or steps that has not been made."""
         return step not in self.measured and (step % self.settings.every == 0 or step == total)
 
     def take(self, step: int, process: Process, model: Any, save: Callable[[Path], None]) -> None:
-        """Measure the model; `save` it where it is the best so far, or all are kept. All processes call this."""
+        """Measure the model; `save` it if it is the best so far, or if all are stored. All processes call this."""
         running = self._folder()
         shutil.rmtree(running, ignore_errors=True)
         for name in self.data:
@@ -287,20 +290,22 @@ class Evaluations:
 
     @property
     def best(self) -> int | None:
-        """The step of the best model so far, the first one of equals; None where nobody asked, or nothing is known."""
+        """Return the step of the best model so far, the first of equally good ones; None if no choice is requested, or
+        nothing is known.
+        """
         if self.settings.best is None:
             return None
         return self.settings.best.best_of({step: self._value(step) for step in self.measured})
 
     def enough(self) -> bool:
-        """Has the best model not changed for as many evaluations as `patience` allows?"""
+        """Return True if the best model has not changed for as many evaluations as `patience` allows."""
         best = self.settings.best
         if best is None or best.patience is None:
             return False
         return sum(step > (self.best or 0) for step in self.measured) >= best.patience
 
     def hand_on(self, out: Path) -> None:
-        """Copy the kept models into the stage's product: the best one as the product itself, all as
+        """Copy the stored models into the stage's product: the best one as the product itself, all as
         `policies/<step>`.
         """
         kept = self.run.dir / sources.POLICIES
@@ -311,7 +316,7 @@ class Evaluations:
                 models.copy(kept / str(step), out / sources.POLICIES / str(step))
 
     def summary(self) -> dict[str, Any]:
-        """Return what the stage's summary reports."""
+        """Return the entries for the stage's summary."""
         if self.settings.best is None:
             return {"evaluations": len(self.measured)}
         number = str(self._number(self.measured[0]))
@@ -327,19 +332,19 @@ class Evaluations:
         return self.measured[step][self._number(self.measured[step])].mean
 
     def _drop_policies(self) -> None:
-        """Delete the kept models that are not the best any more, or that a killed process kept."""
+        """Delete the stored models that are no longer the best, or that a killed process stored."""
         for folder in (self.run.dir / sources.POLICIES).glob("*"):
             kept = folder.name.isdigit() and int(folder.name) in self.measured
             if not kept or not (self.settings.keep == "all" or int(folder.name) == self.best):
                 shutil.rmtree(folder)
 
     def _folder(self, *parts: str) -> Path:
-        """Of the evaluation that is being made."""
+        """Return a path in the folder of the evaluation that is being made."""
         return self._root.joinpath("running", *parts)
 
 
 class _RecordsIn:
-    """A run whose metrics record into a separate folder instead of the stage's product."""
+    """Run whose metrics record into a separate folder instead of the stage's product."""
 
     def __init__(self, out: Path, run: Run) -> None:
         self.out, self._run = out, run
@@ -349,8 +354,8 @@ class _RecordsIn:
 
 
 def _columns(numbers: Mapping[StageNumber, Estimate]) -> dict[str, float]:
-    """Return the log's names: `held_out/rubric.csr`, and the ends of its interval with `/low` and `/high`. Missing ones
-    are left out.
+    """Return the log's names: `held_out/rubric.csr`, and the ends of its interval with `/low` and `/high`. Missing
+    values are left out.
     """
     columns: dict[str, float] = {}
     for name, value in numbers.items():

@@ -1,8 +1,8 @@
 """Numbers of a training that are not finite stop it before they reach a checkpoint or a product.
 
-A reward that no loss would see is said. Rewards are checked where they are scored (`fgrl.kinds.functions.checked_rewards`), and products where they are saved
-(`fgrl.models.save`). Every process reaches the same verdict: what is checked here is the same in all of them, or they
-agree on it.
+There is a warning about a reward that no loss uses. Rewards are checked where they are scored
+(`fgrl.kinds.functions.checked_rewards`), and products where they are saved (`fgrl.models.save`). Every process comes to
+the same decision: the checked values are the same in all of them, or they agree on the result.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from fgrl.models.finite import is_finite
 from fgrl.types import Advantages, Rewards, Rollout
 
 Agree = Callable[[bool], bool]
-"""Takes the verdict of this process; returns True if it is True in all processes."""
+"""Function of the decision of this process; it returns True if the decision is True in all processes."""
 KEPT = "The last checkpoint, which is older, is kept, and no model is saved."
 
 
 def check_advantages(advantages: Advantages, rollout: Rollout, rewards: Rewards, when: str) -> None:
-    """Raise `Stopped` when an advantage or a return of a drawn token is not finite. The same rows are in all
-    processes.
-    """
+    """Raise `Stopped` if an advantage or a return of a drawn token is not finite. All processes have the same rows."""
     for name, tensor in (("advantage", advantages.advantage), ("return", advantages.returns)):
         if tensor is not None and not bool(torch.isfinite(torch.where(rollout.drawn, tensor, 0.0)).all()):
             response = rewards.response
@@ -37,7 +35,7 @@ def check_advantages(advantages: Advantages, rollout: Rollout, rewards: Rewards,
 
 
 def lost_rewards(advantages: Advantages, rollout: Rollout, rewards: Rewards) -> str:
-    """Return a warning of rewards on tokens that no loss counts; "" where there are none."""
+    """Return a warning about rewards on tokens that are in no loss; "" if there are none."""
     counted = rollout.drawn if advantages.trained is None else rollout.drawn & advantages.trained
     given = rollout.mask & (rewards.token.nan_to_num() != 0)
     lost = given & ~counted
@@ -57,9 +55,9 @@ def lost_rewards(advantages: Advantages, rollout: Rollout, rewards: Rewards) -> 
 def check_loss(
     loss: torch.Tensor, when: str, lr: float, agree: Agree, written_at: Callable[[], str] = lambda: ""
 ) -> None:
-    """Raise `Stopped` in all processes when the loss of a micro-batch is not finite in one of them.
+    """Raise `Stopped` in all processes if the loss of a micro-batch is not finite in one of them.
 
-    written_at: returns where the user wrote the loss; "" for one of fgrl itself.
+    written_at: returns the place of the user's code of the loss; "" for a loss of fgrl itself.
     """
     if agree(bool(torch.isfinite(loss))):
         return
@@ -72,7 +70,7 @@ def check_loss(
 
 
 def check_gradient(norm: float, network: str, when: str, clip_norm: float | None) -> None:
-    """Raise `Stopped` when the norm of an optimizer step's gradient, which all processes know, is not finite."""
+    """Raise `Stopped` if the norm of an optimizer step's gradient, which all processes know, is not finite."""
     if not math.isfinite(norm):
         clipping = "set train.clip_norm, " if clip_norm is None else ""
         raise Stopped(
@@ -82,8 +80,8 @@ def check_gradient(norm: float, network: str, when: str, clip_norm: float | None
 
 
 def check_weights(named: Iterable[tuple[str, Any]], when: str, agree: Agree) -> None:
-    """Raise `Stopped` in all processes when a trained weight is not finite in one of them. Of weights in shards each
-    looks at its own.
+    """Raise `Stopped` in all processes if a trained weight is not finite in one of them. If weights are sharded, each
+    process checks its own part.
     """
     parts = [(name, _own_part(weight)) for name, weight in named]
     broken = [name for name, part in parts if part.numel() and not is_finite(part)]
@@ -96,7 +94,7 @@ def check_weights(named: Iterable[tuple[str, Any]], when: str, agree: Agree) -> 
 
 
 def _own_part(weight: Any) -> torch.Tensor:
-    """Return what this process holds of a weight under FSDP (a DTensor) or ZeRO-3 (a partition)."""
+    """Return this process's part of a weight under FSDP (a DTensor) or ZeRO-3 (a partition)."""
     data = weight.detach()
     if hasattr(data, "to_local"):
         return data.to_local()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The rollouts of all processes put together, and responses without a reward dropped."""
+"""Combination of the rollouts of all processes, and removal of responses without a reward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fgrl.types.tensors import concatenate
 
 
 def drop_missing(rollout: Rollout, rewards: Rewards) -> tuple[Rollout, Rewards, int]:
-    """Return the responses whose reward is not missing (NaN), their rewards, and how many were dropped."""
+    """Return the responses whose reward is not missing (NaN), their rewards, and the number of dropped responses."""
     missing = torch.isnan(rewards.response)
     if not missing.any():
         return rollout, rewards, 0
@@ -23,14 +23,14 @@ def drop_missing(rollout: Rollout, rewards: Rewards) -> tuple[Rollout, Rewards, 
 
 
 def joined(one: tuple[Rollout, Rewards], other: tuple[Rollout, Rewards]) -> tuple[Rollout, Rewards]:
-    """Return two rollouts as one, with their rewards; groups of the second continue the numbers of the first."""
+    """Return two rollouts as one, with their rewards; the group numbers of the second continue those of the first."""
     more = replace(other[0], group=other[0].group + int(one[0].group.max()) + 1)
     return concatenate(_alike([one[0], more])), concatenate([one[1], other[1]])
 
 
 def _alike(parts: Sequence[Rollout]) -> list[Rollout]:
-    """Return parts of a rollout with what an engine said of its tokens, if one has that: a part in which the environment
-    failed in every conversation has no tokens, so that nothing was said of them.
+    """Return parts of a rollout with the engine's columns in all parts, if one has them. A part in which the
+    environment failed in every conversation has no tokens and therefore no such columns.
     """
     if all(part.drawn_logp is None for part in parts):
         return list(parts)
@@ -43,7 +43,7 @@ def _alike(parts: Sequence[Rollout]) -> list[Rollout]:
 
 
 def first_groups(advantages: Advantages, group: Tensor, count: int) -> Advantages:
-    """Return the advantages with only the responses of the first `count` groups kept, of those that are kept."""
+    """Return the advantages with only the responses of the first `count` of the kept groups."""
     kept = torch.ones_like(group, dtype=torch.bool) if advantages.keep is None else advantages.keep
     return replace(advantages, keep=kept & torch.isin(group, torch.unique(group[kept])[:count]))
 
@@ -51,8 +51,8 @@ def first_groups(advantages: Advantages, group: Tensor, count: int) -> Advantage
 def everywhere(rollout: Rollout, rewards: Rewards, world: int) -> tuple[Rollout, Rewards]:
     """Return the responses of all ranks on every rank, in the order in which one process would have drawn them.
 
-    Rank r holds the r-th slice of the iteration's prompts; groups are renumbered so that each rank continues the
-    numbers of the rank before.
+    Rank r has the r-th slice of the iteration's prompts; groups are renumbered so that each rank continues the numbers
+    of the previous rank.
     """
     device, lent_policy = rollout.mask.device, rollout.lent_policy
     rollout = replace(rollout, lent_policy=None)  # each process has it

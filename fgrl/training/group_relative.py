@@ -1,7 +1,7 @@
 """Group relative policy optimization (Shao et al. 2024, DeepSeekMath, section 4.1): no critic, the group is the
 baseline.
 
-Left out: ratios of whole sequences, group rewards that are centred but not scaled, and clipping of large negative
+Not included: ratios of whole sequences, group rewards that are centred but not scaled, and clipping of large negative
 advantages.
 """
 
@@ -20,8 +20,8 @@ torch = lazy.load("torch")
 
 
 class GroupRelative(PolicyGradient):
-    """The base of `grpo` and its variants: the advantage is the response's reward, standardised over the responses to
-    its prompt; a variant changes it in `combine`, and leaves tokens out in `credited`.
+    """Base class of `grpo` and its variants. The advantage is the response's reward, standardised over the responses to
+    its prompt; a variant changes it in `combine`, and excludes tokens in `credited`.
     """
 
     min_per_prompt = 2
@@ -29,30 +29,34 @@ class GroupRelative(PolicyGradient):
 
     kl: Literal["k1", "k2", "k3"] = "k3"
     measure_kl: bool = False
-    """Measure the KL to the reference although `kl_coef` is 0: `kl` and `kl_loss` are in the log, and the reference is
-    read.
+    """True to measure the KL to the reference even if `kl_coef` is 0: `kl` and `kl_loss` are in the log, and the
+    reference computes log-probabilities.
     """
     measure_entropy: bool = False
-    """Measure the policy's exact entropy, over the whole vocabulary. Otherwise `entropy` in the log is -log p of the
-    drawn tokens, which is too low where `top_p` or `top_k` truncates the draws.
+    """True to measure the policy's exact entropy, over the whole vocabulary. Otherwise `entropy` in the log is -log p
+    of the drawn tokens, which is too low if `top_p` or `top_k` truncates the draws.
     """
     skip_zero_variance: bool = False
-    """Leave out the groups that teach nothing because every advantage in them is 0 (before any KL). If all groups of an
-    iteration are such, all are kept."""
+    """True to leave out groups without a gradient, because every advantage in them is 0 (before any KL). If this
+    applies to all groups of an iteration, all are kept.
+    """
 
     def needs(self) -> frozenset[str]:
         fields = {"old_logp": True, "ref_logp": self.kl_coef or self.measure_kl, "entropy": self.measure_entropy}
         return frozenset(name for name, needed in fields.items() if needed)
 
     def can_skip_old_logp(self) -> bool:
-        """Not with the KL in the reward, which is subtracted before the step, nor where groups are left out of the
-        step, because their entropy and KL would not be measured, nor where the exact entropy is, in the same pass.
+        """Return True except in three cases: the KL is in the reward, since it is subtracted before the step; groups
+        are left out of the step, since their entropy and KL would not be measured; the exact entropy is measured, since
+        that happens in the same pass.
         """
         in_reward = self.kl_coef and self.kl_in == "reward"
         return not (in_reward or self.skip_zero_variance or self.measure_entropy)
 
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages:
-        """[B,T]. Responses whose reward is missing (NaN) take no part and get 0; the caller drops them."""
+        """Return the advantages [B,T]. Responses whose reward is missing (NaN) are ignored and get 0; the caller drops
+        them.
+        """
         mask = rollout.drawn
         # 1. r_i standardised over the responses to the same prompt, on every token of response i
         group = ops.group_advantage(rewards.response, rollout.group)
@@ -84,25 +88,25 @@ class GroupRelative(PolicyGradient):
         return Advantages(advantage=advantage, keep=keep, trained=trained, metrics=metrics)
 
     def short_of(self, rollout: Rollout, rewards: Rewards, advantages: Advantages, groups: int) -> int:
-        """With `skip_zero_variance`, the groups that teach nothing are missing."""
+        """Return the number of missing groups: with `skip_zero_variance`, groups without a gradient count as missing."""
         teaches = (advantages.advantage != 0).any(dim=1)
         return groups - len(torch.unique(rollout.group[teaches])) if self.skip_zero_variance else 0
 
     def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
-        """Return the advantage [B,T] to train with, computed from the group's, and metrics of it.
+        """Return the advantage [B,T] for training, computed from the group's advantage, and metrics about it.
 
-        A variant that reads `rollout.old_logp` has to return False from `can_skip_old_logp`.
+        A variant that reads `rollout.old_logp` must return False from `can_skip_old_logp`.
         """
         return advantage, {}
 
     def credited(self, rollout: Rollout, rewards: Rewards) -> Tensor | None:
-        """Bool [B,T]: the tokens that every term of the loss counts (surrogate, KL, entropy bonus); None = all.
-        Responses without such a token are left out.
+        """Return a mask, bool [B,T], of the tokens in every term of the loss (surrogate, KL, entropy bonus); None =
+        all. Responses without such a token are left out.
         """
         return None
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
-        """Clipped surrogate, aggregated over the whole optimizer step."""
+        """Return the clipped surrogate, aggregated over the whole optimizer step."""
         column, mask = batch.columns, batch.drawn
         scores = self.score(model, batch)
         sampling = scores.logp.detach()  # the policy that sampled is this one where an iteration is one step

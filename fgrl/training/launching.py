@@ -1,15 +1,15 @@
-"""The processes (ranks) of a stage on several devices: how they find each other, and what one of them makes of the loss of
-another.
+"""Processes (ranks) of a stage on several devices: how they connect, and how they react to the loss of another rank.
 
-`fgrl run` starts them by torchrun's agent (`fgrl.training.agent`), which ends all when one has ended badly; or `srun` has started
-them, or `torchrun`, maybe on several nodes (`fgrl.training.agent_store`). They are connected from the first line of the stage to the last. Nothing has to be agreed before a
-stop: each rank stops at its next point, or where a collective operation misses another rank. A checkpoint gets its name when it
-is complete, and the next run continues from it.
+`fgrl run` starts them by torchrun's agent (`fgrl.training.agent`), which ends all ranks when one has failed.
+Alternatively `srun` or `torchrun` has started them, possibly on several nodes (`fgrl.training.agent_store`). They are
+connected during the whole stage. No agreement is needed before a stop: each rank stops at its next point, or when a
+collective operation misses another rank. A checkpoint gets its name when it is complete, and the next run continues
+from it.
 
 - A rank that has ended is named by its exit code or signal, which the agent knows.
-- A rank that does not come to a collective operation is named after the limit of the process group (`train.wait_limit`): it is the
-  one that did not leave word in the stage's folder that it waited.
-- Ranks end with the agent, and that with `fgrl run`, however these end (`fgrl.base.stops`).
+- A rank that does not join a collective operation is named after the limit of the process group (`train.wait_limit`): it is the
+  rank that did not record in the stage's folder that it waited.
+- Ranks end with the agent, and the agent with `fgrl run`, however these end (`fgrl.base.stops`).
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ c10d = lazy.load("torch.distributed.distributed_c10d")
 torch = lazy.load("torch")
 
 POLL = 0.1
-"""Seconds between two looks at what other ranks have left in the stage's folder."""
+"""Seconds between two checks for files of other ranks in the stage's folder."""
 SETTLE = 3.0
-"""Seconds after a failed collective operation in which other ranks leave word that they waited, or the agent asks this one to
-stop, because another has ended.
+"""Seconds after a failed collective operation in which other ranks record that they waited, or the agent asks this rank
+to stop, because another has ended.
 """
 WAIT_LIMIT = timedelta(hours=4)
-"""Until a training sets its own: how long a rank waits for the others."""
+"""Limit for waiting for other ranks, until a training sets its own."""
 WAITED = "waited-rank-{}"
-"""The word that a rank leaves."""
+"""Name of the file by which a rank records that it waited."""
 FOLLOWED = 131
-"""Exit code of a rank that ended because it missed another, of which `fgrl run` tells."""
+"""Exit code of a rank that ended because another rank was lost. `fgrl run` reports the reason."""
 OF_LIMIT = re.compile("timed ?out|timeout", re.IGNORECASE)
 
 
 def is_of_connections(error: BaseException) -> bool:
-    """Return True if a collective operation failed because another process has ended, or did not come."""
+    """Return True if a collective operation failed because another process has ended, or did not join."""
     return isinstance(error, RuntimeError) and (
         type(error).__name__.startswith("Dist") or "gloo" in str(error) or "NCCL" in str(error)
     )
 
 
 def limit_waits(seconds: float) -> None:
-    """Apply the limit of collective operations to every process group that exists, of whichever library."""
+    """Apply the limit of collective operations to every existing process group, of whichever library."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         for group in list(c10d._world.pg_map):
             c10d._set_pg_timeout(timedelta(seconds=seconds), group)
@@ -67,7 +67,7 @@ def limit_waits(seconds: float) -> None:
 
 
 def called(folder: Path, is_done: Callable[[], bool]) -> bool:
-    """In a rank above 0: wait until rank 0 begins with the stage. Return False if it does not, because the stage is done."""
+    """Wait in a rank above 0 until rank 0 starts the stage. Return False if it does not, because the stage is finished."""
     place = _meeting_place(folder)
     while not is_done():
         if agent_store.has_begun() if place is None else place.exists():
@@ -79,8 +79,8 @@ def called(folder: Path, is_done: Callable[[], bool]) -> bool:
 
 @contextmanager
 def connected(run: Any) -> Iterator[None]:
-    """Inside is a stage. Where a launcher has started several processes for it, these have a process group there, and
-    `RankLost` is raised instead of an error that follows from the end of another of them.
+    """Run a stage inside the context. If a launcher has started several processes for it, they have a process group
+    there, and `RankLost` replaces an error that follows from the end of another process.
     """
     world = ranks.started()
     if world in (None, 1):
@@ -111,7 +111,7 @@ def connected(run: Any) -> Iterator[None]:
 
 
 def join(device: Any, **how: Any) -> None:
-    """Make the process group of all ranks, with the arguments `how` of torch."""
+    """Create the process group of all ranks, with the arguments `how` of torch."""
     on_gpu = device.type == "cuda"
     torch.distributed.init_process_group(
         "nccl" if on_gpu else "gloo", timeout=WAIT_LIMIT, device_id=device if on_gpu else None, **how
@@ -121,12 +121,16 @@ def join(device: Any, **how: Any) -> None:
 
 
 def _meeting_place(folder: Path) -> Path | None:
-    """Return the file by which ranks find each other; None: torchrun, which somebody else has started, has a store for them."""
+    """Return the file by which ranks find each other; None if torchrun was started by another program and has a store
+    for them.
+    """
     return folder / f"ranks-{os.environ[ranks.STORE]}" if ranks.STORE in os.environ else None
 
 
 def _cause(error: BaseException, run: Any, world: int, *, outside: bool) -> BaseException:
-    """Return what ends this rank, which has missed another. outside: torchrun was started by somebody else."""
+    """Return the error for this rank, which has lost another rank. outside: True if torchrun was started by another
+    program.
+    """
     at_limit = OF_LIMIT.search(str(error)) is not None
     if outside:
         return agent_store.cause(run.rank, world, agent_store.AT_LIMIT if at_limit else agent_store.MISSED)
@@ -152,13 +156,15 @@ def words(folder: Path) -> set[int]:
 
 
 def forget_waits(folder: Path) -> None:
-    """Delete what ranks of an earlier attempt have left."""
+    """Delete the files that ranks of an earlier attempt have left."""
     for left in folder.glob(WAITED.format("*")):
         left.unlink()
 
 
 def lost(codes: Mapping[int, int], folder: Path, world: int) -> RankLost:
-    """Return which rank was lost. codes: how ranks have ended, in the order in which the agent saw it; negative for a signal."""
+    """Return the error that names the lost rank. codes: exit codes of ranks, in the order in which the agent saw them;
+    negative for a signal.
+    """
     if words(folder):
         return hung(folder, world)
     for rank, code in codes.items():
@@ -168,7 +174,7 @@ def lost(codes: Mapping[int, int], folder: Path, world: int) -> RankLost:
 
 
 def ended(who: str, code: int) -> RankLost:
-    """Return that a process has ended by itself, or was killed."""
+    """Return the error for a process that has ended by itself, or was killed."""
     if code >= 0:
         how = f"ended with exit code {code}"
     else:
@@ -181,7 +187,7 @@ def ended(who: str, code: int) -> RankLost:
 
 
 def hung(folder: Path, world: int) -> RankLost:
-    """Return that others have waited in vain for the ranks that left no word."""
+    """Return the error for ranks that have waited in vain, which names the ranks without a record of waiting."""
     missing = [rank for rank in range(world) if rank not in words(folder)]
     which = f"rank {missing[0]}" if len(missing) == 1 else f"one of the ranks {', '.join(map(str, missing))}"
     return agent_store.hung(which)

@@ -1,7 +1,7 @@
 """Parameters and memory of the models that a stage loads, computed from their configs without torch, for `fgrl plan`.
 
 Memory is an estimate per device of weights, gradients, optimizer states, keys and values of the longest responses, and
-the activations of a full micro-batch. Left out: the memory of the device's own libraries, and fragmentation.
+the activations of a full micro-batch. Not included: the memory of the device's own libraries, and fragmentation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fgrl.types import Ref
 
 BYTES = {"float32": 4, "bfloat16": 2}
 NF4 = 0.5 + 0.127 / 8
-"""Bytes of a four-bit weight, with its share of the doubly quantized scales (Dettmers et al. 2023, section 3)."""
+"""Bytes of a four-bit weight, including its share of the doubly quantized scales (Dettmers et al. 2023, section 3)."""
 CHUNK = {"cpu": 16 * 2**20, "gpu": 128 * 2**20}
 """Bytes of the largest chunk of logits (`fgrl.models.chunked`)."""
 BUFFERS = 3
@@ -36,48 +36,50 @@ class Role:
     head: str = "lm"
     trained: bool = False
     divisible: bool = False
-    """Under `fsdp` each process holds a part, although it is not trained."""
+    """True if under `fsdp` each process has a part of it, although it is not trained."""
 
     @property
     def output(self) -> str:
-        """The head that is loaded."""
+        """Return the head that is loaded."""
         return self.spec.head or self.head
 
 
 @dataclass
 class PassShape:
-    """The largest batch of one forward pass."""
+    """Largest batch of one forward pass."""
 
     rows: int
     tokens: int
     """Tokens per row, prompt and response together."""
     scored: int = 0
-    """How many of these are of the response, at most: their logits are computed."""
+    """Maximum number of these tokens that belong to the response, for which logits are computed."""
     prompts: int = 0
-    """Different prompts of the rows, which are read once without a gradient."""
+    """Number of different prompts of the rows; each is computed only once in a pass without gradient."""
 
     @property
     def read(self) -> int:
-        """Tokens of all rows, equal prompts once."""
+        """Return the tokens of all rows, with equal prompts counted once."""
         return self.prompts * (self.tokens - self.scored) + self.rows * self.scored
 
 
 @dataclass
 class Workload:
-    """The models that a stage loads, and the passes that it runs."""
+    """Models that a stage loads, and passes that it runs."""
 
     roles: list[Role]
     train: TrainSettings | None = None
     sampled: PassShape | None = None
-    """The responses that are drawn at the same time."""
+    """Responses that are drawn at the same time."""
     sampler: str = ""
-    """The role that draws them; if empty, every role in turn."""
+    """Role that draws them; if empty, every role in turn."""
     trained: PassShape | None = None
     """A micro-batch of training."""
     passed: PassShape | None = None
     """A micro-batch of a pass without gradients."""
     copies: bool | Literal["rounded"] = False
-    """The engine keeps a second copy of the weights while it samples; rounded: only where passes are in another type."""
+    """True if the engine keeps a second copy of the weights while it samples; "rounded": only if passes are in another
+    type.
+    """
     notes: dict[str, str] = field(default_factory=dict)
     """Roles that need no separate weights."""
 
@@ -92,16 +94,16 @@ class Loaded:
     trainable: int
     quantized: bool
     own: int
-    """Parameters that are float32 whatever the base is: adapters and number heads."""
+    """Number of parameters that are float32 whatever the base is: adapters and number heads."""
     adapted: int
-    """Linear layers with an adapter, counted once for each adapter."""
+    """Number of linear layers with an adapter, counted once for each adapter."""
 
 
 def estimate(workload: Workload, peek: Peek) -> dict[str, Any]:
-    """`{"parameters": {role: {"total", "trainable"}}, "memory": {role: {"weights", ...}, ..., "peak"}}`.
+    """Return `{"parameters": {role: {"total", "trainable"}}, "memory": {role: {"weights", ...}, ..., "peak"}}`.
 
-    Counts of parameters, and bytes on each device. For a model whose size is not known a text gives the reason, and
-    `peak` is None.
+    The values are counts of parameters, and bytes on each device. For a model of unknown size, a text gives the reason,
+    and `peak` is None.
     """
     parameters: dict[str, Any] = {}
     memory: dict[str, Any] = {}
@@ -153,7 +155,7 @@ def loaded(role: Role, peek: Peek) -> Loaded:
 
 
 def _origin(spec: ModelSpec, peek: Peek) -> list[ModelSpec]:
-    """Return the spec, that of the stage which makes its base, and so on to weights that no stage makes."""
+    """Return the spec, the spec of the stage which makes its base, and so on to weights that no stage makes."""
     chain = [spec]
     while isinstance(chain[-1].base, Ref):
         made = peek.stage(chain[-1].base).makes_model()
@@ -165,7 +167,7 @@ def _origin(spec: ModelSpec, peek: Peek) -> list[ModelSpec]:
 
 
 def _of_role(role: Role, model: Loaded, train: TrainSettings | None) -> dict[str, int]:
-    """Bytes on each device.
+    """Return the bytes on each device.
 
     AdamW keeps two numbers per weight in the weight's own type. DeepSpeed keeps them in float32, with a float32 copy of
     the weights and sums of gradients in float32, and stores weights in bfloat16 in both of Lightning's bfloat16
@@ -201,14 +203,18 @@ def _of_role(role: Role, model: Loaded, train: TrainSettings | None) -> dict[str
 
 
 def bytes_of_weights(model: Loaded, width: int | None = None, own_width: int = 4) -> float:
-    """Return the bytes of weights: `width` a number, null as they are loaded; `own_width` of adapters and number heads."""
+    """Return the bytes of weights. width: bytes of a number; None: as loaded. own_width: bytes of a number in adapters
+    and number heads.
+    """
     base = model.parameters - model.own
     four = min(base, model.size.in_layers()) if model.quantized else 0
     return (base - four) * (width or BYTES[model.dtype]) + four * NF4 + model.own * own_width
 
 
 def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:
-    """Temporary bytes: `kv_cache`, `drawing`, `decoding_copy`, `activations`, `buckets`, `passes`; of the largest model where there are several."""
+    """Return temporary bytes: `kv_cache`, `drawing`, `decoding_copy`, `activations`, `buckets`, `passes`; of the
+    largest model if there are several.
+    """
     temporary: dict[str, int] = {}
     roles, train = {role.name: role for role in workload.roles}, workload.train
     if workload.sampled is not None:
@@ -240,8 +246,8 @@ def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:
 
 
 def _peak(memory: dict[str, Any]) -> int:
-    """Return the peak: sampling and training take turns, gradients and activations in one, keys and values in the
-    other.
+    """Return the peak: sampling and training alternate, with keys and values in one, and gradients and activations in
+    the other.
     """
     roles = [value for value in memory.values() if isinstance(value, dict)]
     stays = sum(role["weights"] + role.get("optimizer", 0) for role in roles)
@@ -253,12 +259,12 @@ def _peak(memory: dict[str, Any]) -> int:
 
 
 def _number_bytes(model: Loaded, train: TrainSettings | None) -> int:
-    """Bytes of a number in activations."""
+    """Return the bytes of a number in activations."""
     return 2 if train is not None and train.precision != "32-true" else BYTES[model.dtype]
 
 
 def keys_and_values(model: Loaded, batch: PassShape, width: int) -> int:
-    """Bytes of the keys and values of a batch, with numbers of `width` bytes."""
+    """Return the bytes of the keys and values of a batch, with numbers of `width` bytes."""
     size = model.size
     return batch.rows * batch.tokens * 2 * size.layers * size.key_value_heads * size.head_dim * width
 
@@ -271,7 +277,8 @@ def _drawn(model: Loaded, batch: PassShape, width: int) -> tuple[int, int]:
 
 
 def _activations(model: Loaded, role: Role, batch: PassShape, train: TrainSettings | None) -> int:
-    """Bytes that a full micro-batch, with rows of the maximum length, holds when its backward pass begins, or later.
+    """Return the bytes that a full micro-batch, with rows of the maximum length, holds when its backward pass begins,
+    or later.
 
     A block keeps its input, the inputs and outputs of two norms, queries, keys, values, and the outputs of attention
     and of each step of the gated feed-forward layer; with checkpointing only its input, and one block at a time is
@@ -295,12 +302,12 @@ def _activations(model: Loaded, role: Role, batch: PassShape, train: TrainSettin
 
 
 def _logits(model: Loaded, batch: PassShape, train: TrainSettings | None) -> int:
-    """Bytes of the logits that a pass holds at a time."""
+    """Return the bytes of the logits that a pass holds at a time."""
     return BUFFERS * min(CHUNK[_device(train)], batch.rows * batch.scored * model.size.vocabulary * 4)
 
 
 def _pass_activations(model: Loaded, tokens: int, width: int) -> int:
-    """Bytes of a pass without gradients: one block at a time."""
+    """Return the bytes of a pass without gradients: one block at a time."""
     return tokens * (4 * model.size.hidden + 3 * model.size.intermediate) * width
 
 

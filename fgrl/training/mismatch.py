@@ -1,10 +1,10 @@
-"""Tokens that an engine drew from another distribution than the policy's: how far apart the two are, and the correction of
-the advantages.
+"""Correction of advantages for tokens that an engine drew from a distribution other than the policy's, and metrics of
+the difference.
 
-The advantages are multiplied, each token's by its weight w. As w is not negative, that equals weighing the terms of the
-clipped surrogate, w min(r A, clip(r) A) = min(r (w A), clip(r) (w A)), whatever the algorithm, its epochs and its
-micro-batches are. Left out: weights of the other terms of a loss (a KL or an entropy bonus in the loss, the value loss),
-and weights of whole responses.
+Each token's advantage is multiplied by its weight w. As w is not negative, that equals weighting the terms of the
+clipped surrogate, w min(r A, clip(r) A) = min(r (w A), clip(r) (w A)), for every algorithm, number of epochs and
+division into micro-batches. Not included: weights of the other terms of a loss (a KL or an entropy bonus in the loss,
+the value loss), and weights of whole responses.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fgrl.types import Advantages, Rollout
 
 
 def corrected(advantages: Advantages, rollout: Rollout, correction: Correction) -> tuple[Advantages, dict[str, float]]:
-    """Return the advantages to train with, and the metrics of `measured` with `correction_weight`, the mean of what they
-    were multiplied by.
+    """Return the advantages for training, and the metrics of `measured` with `correction_weight`, the mean of the
+    factors.
     """
     metrics = measured(rollout, correction.bound)
     if correction.kind == "none":
@@ -34,12 +34,12 @@ def corrected(advantages: Advantages, rollout: Rollout, correction: Correction) 
 
 
 def measured(rollout: Rollout, bound: float) -> dict[str, float]:
-    """Return how far the policy's log-probabilities of the drawn tokens are from the engine's.
+    """Return metrics of the difference between the policy's and the engine's log-probabilities of the drawn tokens.
 
-    With d = old_logp - drawn_logp and w = exp(d), over all tokens: `mismatch` the mean of |d|, `mismatch_max` the largest
-    |d|, `mismatch_outside` the share with w outside 1 / bound to bound, `importance_weight` the mean of w, which is 1 but
-    for chance where the engine's log-probabilities are those that it drew with, and `engine_kl` the mean of w - 1 - d, an
-    unbiased estimate of KL(engine || policy) in nats per token.
+    With d = old_logp - drawn_logp and w = exp(d), over all tokens: `mismatch` is the mean of |d|, `mismatch_max` the
+    largest |d|, `mismatch_outside` the share with w outside 1 / bound to bound, `importance_weight` the mean of w,
+    which is 1 except for chance if the engine drew with the log-probabilities that it reports, and `engine_kl` the mean
+    of w - 1 - d, an unbiased estimate of KL(engine || policy) in nats per token.
     """
     mask = rollout.drawn
     difference = (rollout.filled("old_logp") - rollout.filled("drawn_logp"))[mask].double()
@@ -55,9 +55,9 @@ def measured(rollout: Rollout, bound: float) -> dict[str, float]:
 
 
 def staleness(rollout: Rollout, number: int, ahead: int) -> dict[str, float]:
-    """Return the metric `staleness`: how many iterations before `number` the weights that a response was drawn from were
-    those of the policy. Raises `Stopped` for responses of other weights than those of the iteration, or the one before it
-    with `ahead`.
+    """Return the metric `staleness`: the number of iterations between the weights that a response was drawn from and
+    the policy of iteration `number`. Raises `Stopped` for responses of weights other than those of this iteration, or
+    with `ahead` of the previous one.
     """
     age = number - rollout.filled("drawn_version")
     if bool(((age < 0) | (age > ahead)).any()):

@@ -39,7 +39,9 @@ class UnitBatches(Sequence[Batch]):
 
 
 class OfflineRounds(Rounds):
-    """An `OfflineAlgorithm` over `units` (rows, or pairs of rows). A round is `checkpoint_every` optimizer steps."""
+    """Training of an `OfflineAlgorithm` on `units` (rows, or pairs of rows). A round is `checkpoint_every` optimizer
+    steps.
+    """
 
     unit = "training"
     reports = "step"
@@ -102,7 +104,7 @@ class OfflineRounds(Rounds):
         return tally.take()
 
     def metrics_of(self, units: Sequence[Sequence[EncodedRow]]) -> Callable[[int], Numbers]:
-        """Return a function that gives the algorithm's metrics on one of the units: a separate step."""
+        """Return a function that computes the algorithm's metrics on one of the units, as in a separate step."""
         encoded = self._encoded(units)
         return lambda unit: self._metrics(encoded, [unit])[1]
 
@@ -111,23 +113,23 @@ class OfflineRounds(Rounds):
         return credited(self.model, self.algorithm, self._encoded(units))
 
     def _metrics(self, encoded: EncodedUnits, units: Sequence[int]) -> tuple[int, Numbers]:
-        """Rows and metrics of a step that is not taken."""
+        """Return the number of rows and the metrics of a step without an update."""
         (batch,) = StepLoader(encoded, [Step(list(units))], micro_batches=1)
         _loss, metrics = self.loss(batch.to(self.model.device))
         return len(batch.mask), metrics
 
 
 def encode(units: Sequence[Sequence[EncodedRow]], model: Any, algorithm: OfflineAlgorithm) -> EncodedUnits:
-    """Return units of which any choice becomes a batch for the algorithm."""
+    """Return units in a form from which any selection can be made into a batch for the algorithm."""
     return EncodedUnits(units, pad_id=model.pad_id, eos_ids=model.eos_ids, columns=algorithm.columns)
 
 
 def credited(
     model: Any, algorithm: OfflineAlgorithm, units: EncodedUnits
 ) -> Iterator[list[tuple[EncodedRow, dict[str, Tensor]]]]:
-    """Yield the rows of each unit with the credit of their tokens, [T] by name: empty where the algorithm gives none.
+    """Yield the rows of each unit with the credit of their tokens, [T] by name: empty if the algorithm computes none.
 
-    Raises `UserCodeError` for what an algorithm's `token_credit` should not return.
+    Raises `UserCodeError` for an invalid result of an algorithm's `token_credit`.
     """
     for place, rows in enumerate(units.units):
         named: dict[str, Tensor] = {}

@@ -33,12 +33,12 @@ from fgrl.training.units import RolloutUnits
 from fgrl.types import Advantages, Batch, Numbers, Rewards, Rollout, Sample
 
 SHOWN = 80
-"""Characters of a text in an error."""
+"""Maximum number of characters of a text in an error message."""
 
 
 class OnlineRounds(Rounds):
-    """An `OnlineAlgorithm` on prompts. `reference` None means the policy with its adapter switched off; `correction` and
-    `ahead` are those of the engine. `draws` is a context to be in while it trains.
+    """Training of an `OnlineAlgorithm` on prompts. If `reference` is None, it is the policy with its adapter switched
+    off; `correction` and `ahead` are those of the engine. `draws` is a context that is open while it trains.
     """
 
     unit = "iterations"
@@ -73,7 +73,7 @@ class OnlineRounds(Rounds):
         steps, self.planned_rows = per_epoch * algorithm.epochs, rollout_batch_size / per_epoch
         self.total_steps = self.count * steps
         self.steps: list[Step] = []
-        """Of the iteration: fewer than planned where rewards are missing or responses are left out."""
+        """Steps of the iteration: fewer than planned if rewards are missing or responses are left out."""
         self.micro_batches = micro_batches_per_step(settings.batch_size, settings.micro_batch_size, settings.world)
         needs = algorithm.needs()
         if correction is not None:  # also where an iteration is one step: the engine's policy is another one
@@ -86,11 +86,11 @@ class OnlineRounds(Rounds):
         reward.check_prompts(prompts)
         self.watch = Watch(alarms or Alarms(), run.say, run.record_alarms)
         self.metrics: dict[str, float] = {}
-        """Of the last iteration."""
+        """Metrics of the last iteration."""
         self._example = self._warned = ""
         self._training_since = 0.0
         self.store: RolloutStore | None = None
-        """Of the rollouts that the product keeps; on rank 0, where there are to be any."""
+        """Store of the rollouts in the product; only on rank 0, and only if some are stored."""
         if stored_rollouts and run.rank == 0:
             reward_name = name_of(reward)[1]
             self.store = RolloutStore(
@@ -100,7 +100,7 @@ class OnlineRounds(Rounds):
     # -- one iteration ------------------------------------------------------------------------------------------------
 
     def start(self, number: int, process: Process) -> StepLoader:
-        """From the prompts of an iteration to the micro-batches of its optimizer steps."""
+        """Return the micro-batches of an iteration's optimizer steps, computed from its prompts."""
         self.model.eval()
         seed = seeds.of_round(self.run.seed, number)
         lent_policy = self._lent_policy(seed, number) if "policy" in self.needs else None
@@ -186,7 +186,7 @@ class OnlineRounds(Rounds):
     def _draw(
         self, number: int, again: int, drawer: Drawer, process: Process, lent_policy: Any, spent: dict[str, float]
     ) -> tuple[Rollout, Rewards]:
-        """Return the responses of all processes, and their rewards. again: how often the iteration has drawn before."""
+        """Return the responses of all processes, and their rewards. again: number of earlier draws of the iteration."""
         begin = time.perf_counter()
         # 1. the iteration's prompts (those of later passes, where it draws again), and this process's share of them
         prompts = self.prompts_of(number + again * self.count)
@@ -214,7 +214,7 @@ class OnlineRounds(Rounds):
         return gather.everywhere(rollout, rewards, process.world) if process.world > 1 else (rollout, rewards)
 
     def _advantages(self, rollout: Rollout, rewards: Rewards) -> tuple[Rewards, dict[str, float], Advantages]:
-        """Return the rewards to train on, metrics of what changed them, and the advantages."""
+        """Return the rewards for training, metrics of their changes, and the advantages."""
         changes: dict[str, float] = {}
         if self.token_rewards is not None:
             rewards, changes = self.token_rewards.applied(rollout, rewards)
@@ -223,13 +223,15 @@ class OnlineRounds(Rounds):
         return rewards, changes, checked_advantages(self.algorithm, returned, rollout)
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, Numbers]:
-        """Loss and metrics of a micro-batch, those of the auxiliary models among them."""
+        """Return the loss and the metrics of a micro-batch, including those of the auxiliary models."""
         loss, metrics = super().loss(batch)
         others, numbers = auxiliaries.loss(self.auxiliary, batch)
         return loss + others, metrics | numbers
 
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
-        """9. The log, and the alarms on what only training measures. The checkpoint follows, if no alarm has stopped."""
+        """Write the log, and check the alarms on metrics of the training itself (step 9). The checkpoint follows, if no
+        alarm has stopped the training.
+        """
         trained = time.perf_counter()
         everything = self.metrics | metrics | {"seconds/train": trained - self._training_since}
         if self.ahead:  # before the checkpoint, which the responses of the next iteration belong to
@@ -244,7 +246,7 @@ class OnlineRounds(Rounds):
         return {name: everything[name] for name in shown if name in everything}
 
     def _draw_ahead(self, number: int, process: Process) -> None:
-        """Begin to draw the responses of the next iteration from the weights of this one."""
+        """Start drawing the responses of the next iteration from the weights of this one."""
         if self.ahead and number + 1 < self.count:
             prompts = self.prompts_of(number + 1)
             share = split(range(len(prompts)), process.world)[process.rank]
@@ -261,7 +263,7 @@ class OnlineRounds(Rounds):
         return rewards
 
     def _cut(self, number: int) -> float:
-        """Share of an iteration's prompts that lose their beginning."""
+        """Return the share of an iteration's prompts that lose their beginning."""
         return rollouts.cut_prompts(
             self.model.actor.tokenizer, self.prompts_of(number), self.sampling.max_prompt_tokens
         ).share
@@ -292,7 +294,9 @@ class OnlineRounds(Rounds):
         return groups
 
     def position(self, number: int, done: int) -> float:
-        """Return an iteration with fewer steps than planned goes through its part of the schedule in longer strides."""
+        """Return the place in the learning-rate schedule. An iteration with fewer steps than planned goes through its
+        part of the schedule in longer strides.
+        """
         planned = self.total_steps // self.count
         return number * planned + (done * planned / len(self.steps) if done else 0)
 
@@ -313,7 +317,7 @@ class OnlineRounds(Rounds):
 
 
 def scored(reward: Reward, rollout: Rollout) -> Rewards:
-    """Return the rewards of a rollout; that of a conversation in which the environment failed is missing."""
+    """Return the rewards of a rollout; the reward of a conversation in which the environment failed is missing."""
     rewards = reward.scored(rollout)
     if rollout.lost is not None:
         lost = torch.tensor([why is not None for why in rollout.lost], device=rewards.response.device)
@@ -322,7 +326,9 @@ def scored(reward: Reward, rollout: Rollout) -> Rewards:
 
 
 def check_known(rewards: Rewards, rollout: Rollout, algorithm: OnlineAlgorithm, number: int) -> None:
-    """Raise `Stopped` where an algorithm reads the rewards of single criteria, and all of an iteration are missing."""
+    """Raise `Stopped` if an algorithm reads the rewards of single criteria, and all of them are missing in an
+    iteration.
+    """
     criterion = rewards.criterion
     if (
         "criterion" in algorithm.reads()
@@ -336,7 +342,7 @@ def check_known(rewards: Rewards, rollout: Rollout, algorithm: OnlineAlgorithm, 
 
 
 def check_columns(reward: Reward, rewards: Rewards, algorithm: OnlineAlgorithm) -> None:
-    """Raise `DataError` where rewards have columns that the reward does not declare, or lack what the algorithm
+    """Raise `DataError` if rewards have columns that the reward does not declare, or lack columns that the algorithm
     reads.
     """
     undeclared = sorted(rewards.columns.keys() - reward.fills())

@@ -1,4 +1,4 @@
-"""What PPO and GRPO share: the clipped surrogate, a KL to the reference in the loss, an entropy bonus, and their
+"""Common parts of PPO and GRPO: the clipped surrogate, a KL to the reference in the loss, an entropy bonus, and their
 metrics.
 """
 
@@ -20,27 +20,27 @@ torch = lazy.load("torch")
 
 
 class PolicyGradient(OnlineAlgorithm):
-    """A clipped policy gradient (Schulman et al. 2017, Eq. 7). A subclass defines the advantages."""
+    """Clipped policy gradient (Schulman et al. 2017, Eq. 7). A subclass defines the advantages."""
 
     clip: float = Field(0.2, gt=0, le=1e6)
-    """The probability ratio is clipped to 1 +- clip."""
+    """Bound of the probability ratio, which is clipped to 1 +- clip."""
     clip_high: float | None = Field(None, gt=0, le=1e6)
-    """Upper clip when it differs from `clip`."""
+    """Upper bound of the ratio, 1 + clip_high, if it differs from `clip`."""
     kl_coef: float = Field(0.0, ge=0, le=100)
     """Coefficient of the KL to the reference, per nat; 0 needs no reference."""
     kl: Literal["k1", "k2", "k3", "full"] = "k3"
     """Estimator of KL(policy || reference) per token."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Add the KL to the loss, or subtract from each token's advantage the KL from that token to the end of the
-    response.
+    """Place of the KL: added to the loss, or subtracted from the reward, which means from each token's advantage for
+    the rest of the response.
     """
     entropy_coef: float = Field(0.0, ge=0, le=100)
-    """Weight of an entropy bonus (a bonus: it is subtracted from the loss)."""
+    """Coefficient of an entropy bonus (a bonus: it is subtracted from the loss)."""
     aggregate: Aggregation = "seq_mean"
-    """Average the loss over tokens and then over responses (`seq_mean`), over all tokens (`token_mean`), or divide its
-    sum over all tokens by the number of responses that a step was to have (`sum`). Only `sum` divides by a number that
-    does not depend on what was drawn: the others change the gradient where the policy decides about lengths or about
-    the number of turns, and their losses are smaller, so that `sum` wants a lower learning rate.
+    """Average of the loss: over tokens and then over responses (`seq_mean`), over all tokens (`token_mean`), or its sum
+    over all tokens divided by the planned number of responses of a step (`sum`). Only `sum` divides by a number that
+    does not depend on the drawn responses. The others change the gradient if the policy decides about lengths or about
+    the number of turns. Their losses are smaller, so `sum` needs a lower learning rate.
     """
 
     @model_validator(mode="after")
@@ -59,8 +59,8 @@ class PolicyGradient(OnlineAlgorithm):
         """Return the share of `batch` in the policy's loss of the optimizer step, a scalar, and its metrics.
 
         logp: [B,T] nats, with gradient; old_logp: [B,T] nats, of the policy that drew the responses; entropy: [B,T]
-        nats, read when `entropy_coef` is not 0. Of the batch's columns it reads "advantage", and "ref_logp" where the
-        KL is in the loss.
+        nats, read when `entropy_coef` is not 0. The batch's column "advantage" is read, and "ref_logp" if the KL is in
+        the loss.
         """
         column, mask = batch.columns, self.trained(batch)
         surrogate, clipped = self.surrogate(logp, old_logp, column["advantage"], mask)
@@ -83,7 +83,7 @@ class PolicyGradient(OnlineAlgorithm):
         return loss, metrics
 
     def surrogate(self, logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the policy's loss per token, and where it is clipped (bool), each [B,T]. A variant changes it."""
+        """Return the policy's loss per token, and a mask of clipped tokens (bool), each [B,T]. A variant changes it."""
         return ops.clip_loss(logp, old_logp, advantage, mask, self.clip, self.clip_high)
 
     def total(self, per_token: Tensor, batch: Batch) -> Tensor:
@@ -91,25 +91,28 @@ class PolicyGradient(OnlineAlgorithm):
         return ops.aggregate(per_token, self.trained(batch), self.aggregate, **batch.totals())
 
     def trained(self, batch: Batch) -> Tensor:
-        """Bool [B,T]: the tokens of `batch` that the loss counts: drawn ones, of `Advantages.trained` those."""
+        """Return a mask, bool [B,T], of the tokens of `batch` in the loss: the drawn tokens, restricted to
+        `Advantages.trained`.
+        """
         chosen = batch.columns.get("trained")
         return batch.drawn if chosen is None else batch.drawn & chosen
 
     def score(self, model: Any, batch: Batch) -> Any:
-        """Log-probabilities of the responses under the policy at the temperature of sampling; entropies if they
-        count.
+        """Return log-probabilities of the responses under the policy at the temperature of sampling, and entropies if
+        they are used.
         """
         return model.actor.score(batch, temperature=batch.temperature, entropy=self.entropy_coef > 0)
 
     def distance(
         self, model: Any, batch: Batch, prompts: Tensor, *, of: Literal["student", "teacher"] = "student", adapter: bool = True
     ) -> Tensor:  # fmt: skip
-        """Return the KL over the whole vocabulary between the policy and a teacher that reads other prompts, nats [B,T], with
-        the policy's gradient; 0 where it drew nothing. It is computed for a few tokens at a time: there is no tensor [B,T,V].
+        """Return the KL over the whole vocabulary between the policy and a teacher that reads other prompts, nats
+        [B,T], with the policy's gradient; 0 for tokens that it did not draw. It is computed for a few tokens at a time:
+        there is no tensor [B,T,V].
 
-        The teacher is the policy as it is now, without gradient and dropout. prompts: its ids, long [B,W], -1 before the
-        beginning of each (`per_row(fill=-1, side="left")`). of: KL(policy || teacher), or KL(teacher || policy). adapter:
-        False for a teacher without the adapter, as the policy was before training.
+        The teacher is the policy as it is now, without gradient and dropout. prompts: the teacher's ids, long [B,W], -1
+        before the beginning of each (`per_row(fill=-1, side="left")`). of: KL(policy || teacher), or KL(teacher ||
+        policy). adapter: False for a teacher without the adapter, which is the policy before training.
         """
         actor, real = model.actor, prompts >= 0
         response = (batch.response_ids, batch.mask, batch.eos)

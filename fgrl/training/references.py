@@ -1,4 +1,4 @@
-"""The frozen reference of offline algorithms: the policy without its adapter, or a separate model beside it."""
+"""Frozen reference of offline algorithms: the policy without its adapter, or a separate model."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class Compared:
 
 
 class ReferencedAlgorithm(OfflineAlgorithm):
-    """The base of algorithms that compare the policy with a frozen reference, such as `dpo`."""
+    """Base class of algorithms that compare the policy with a frozen reference, such as `dpo`."""
 
     reference: ModelSpec | None = None
-    """The reference model, with its own `dtype`. null: the model that training starts from; under an adapter, the model
-    without it."""
+    """Reference model, with its own `dtype`. null: the model that training starts from; with an adapter, the model
+    without it.
+    """
 
     _run: Run | None = PrivateAttr(None)
     _start: ModelSpec | None = PrivateAttr(None)
@@ -51,7 +52,7 @@ class ReferencedAlgorithm(OfflineAlgorithm):
             self._separate(model)
 
     def loads_at_once(self) -> bool:
-        """Return True if the reference is read in every step, and is loaded before the first."""
+        """Return True if the reference is used in every step, and is loaded before the first."""
         return True
 
     def frozen_models(self, model: ModelSpec) -> dict[str, ModelSpec]:
@@ -62,10 +63,10 @@ class ReferencedAlgorithm(OfflineAlgorithm):
         return self.reference is None and bool(policy.adapted)
 
     def _separate(self, policy: Any) -> Any:
-        """Return a frozen model beside the policy. The model that training starts from has the type that the policy has
-        now.
+        """Return a frozen model in addition to the policy. The model that training starts from is loaded in the
+        policy's present type.
 
-        `policy` may be another than that: the best model of a training is measured under its own specification.
+        `policy` may differ from it: the best model of a training is measured under its own specification.
         """
         assert self._run is not None, "prepare(rows, run, model) comes first"
         assert self._start is not None
@@ -86,7 +87,8 @@ class ReferencedAlgorithm(OfflineAlgorithm):
         """Return log-probabilities of the response tokens under the reference, nats [B,T], without gradient and
         dropout.
 
-        `policy.score(batch, gradient=True, pairs=True)` makes the same products: with the same weights it rounds alike.
+        `policy.score(batch, gradient=True, pairs=True)` computes the same matrix products, so that equal weights give
+        equal rounding.
         """
         below = self.is_below(policy)
         reference = policy if below else self._separate(policy)

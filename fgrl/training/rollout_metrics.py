@@ -1,4 +1,4 @@
-"""Metrics of one iteration before it is trained on: reward, length, endings, entropy, repetition, agreement inside
+"""Metrics of one iteration before training on it: reward, length, endings, entropy, repetition, agreement inside
 groups.
 """
 
@@ -14,7 +14,7 @@ from fgrl.types import Advantages, Rewards, Rollout, Turn
 
 
 def rollout_metrics(rollout: Rollout, rewards: Rewards, advantages: Advantages) -> dict[str, float]:
-    """Return the metrics of responses, and those that the reward (as reward/...) and the algorithm report."""
+    """Return the metrics of responses, and the metrics that the reward (as reward/...) and the algorithm report."""
     of_reward = {
         name if name.startswith("seconds/") else f"reward/{name}": value
         for name, value in as_numbers(rewards.metrics).items()
@@ -23,7 +23,7 @@ def rollout_metrics(rollout: Rollout, rewards: Rewards, advantages: Advantages) 
 
 
 def of_responses(rollout: Rollout, rewards: Rewards) -> dict[str, float]:
-    """Metrics of the responses and their rewards. Of what an environment wrote there are none."""
+    """Return metrics of the responses and their rewards. Text of an environment is not included."""
     mask, written = rollout.drawn, rollout.written or rollout.texts
     lengths = mask.sum(dim=1).float()
     metrics = {
@@ -56,8 +56,8 @@ def of_responses(rollout: Rollout, rewards: Rewards) -> dict[str, float]:
 
 
 def of_conversations(conversations: Sequence[Sequence[Turn]], terminated: torch.Tensor) -> dict[str, float]:
-    """Return the number of turns, the share of turns whose text the environment could not take, the share of truncated
-    conversations, and the means of the environment's own numbers over the turns that have them.
+    """Return the number of turns, the share of turns whose text the environment rejected with an error, the share of
+    truncated conversations, and the means of the environment's own numbers over the turns that have them.
     """
     turns = [turn for each in conversations for turn in each]
     own: dict[str, list[float]] = {}
@@ -72,7 +72,9 @@ def of_conversations(conversations: Sequence[Sequence[Turn]], terminated: torch.
 
 
 def distinct_pairs(rollout: Rollout) -> float:
-    """Distinct two-token sequences over all two-token sequences of the rollout."""
+    """Return the number of distinct two-token sequences divided by the number of all two-token sequences of the
+    rollout.
+    """
     pairs = [
         pair
         for ids, drawn in zip(rollout.response_ids.tolist(), rollout.drawn.tolist(), strict=True)

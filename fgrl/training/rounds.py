@@ -1,8 +1,8 @@
-"""What a kind of training supplies, so that `TrainingModule` can run it with Lightning.
+"""Interface of a kind of training, which lets `TrainingModule` run it with Lightning.
 
-A training is a sequence of rounds. A round is one Lightning epoch and is what a checkpoint falls between: an iteration
-of online training, or some optimizer steps of offline training. Everything random inside a round is seeded by its
-number.
+A training is a sequence of rounds. A round is one Lightning epoch, and checkpoints are written between rounds: it is an
+iteration of online training, or some optimizer steps of offline training. All random numbers inside a round are seeded
+by its number.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Process:
 
     rank: int
     world: int
-    """How many processes there are."""
+    """Number of processes."""
     forward_context: Callable[[], AbstractContextManager[Any]]
-    """The precision of forward passes in training steps."""
+    """Context with the precision of forward passes in training steps."""
 
 
 class Rounds(ABC):
     """The rounds of one training."""
 
     unit: ClassVar[str]
-    """The label of the progress line."""
+    """Label of the progress line."""
     reports: ClassVar[Literal["step", "round"]]
-    """When `report` is called: after each optimizer step, or after each round."""
+    """Time when `report` is called: after each optimizer step, or after each round."""
 
     model: Any
     algorithm: Any
@@ -47,38 +47,38 @@ class Rounds(ABC):
     settings: TrainSettings
     run: Run
     count: int
-    """How many rounds there are."""
+    """Number of rounds."""
     total_steps: int
     """Optimizer steps of all rounds."""
     micro_batches: int
-    """Micro-batches of an optimizer step on each device; `start` sets those of its round."""
+    """Number of micro-batches of an optimizer step on each device; `start` sets it for its round."""
     resumable: int = 0
-    """The earliest round that a checkpoint continues with."""
+    """Earliest round with which a checkpoint continues."""
     frozen: Sequence[models.LanguageModel] = ()
-    """Models beside `model` that each process may hold a part of."""
+    """Models in addition to `model` whose weights may be sharded over the processes."""
 
     @property
     def language_models(self) -> list[models.LanguageModel]:
-        """The language models in `model`."""
+        """Return the language models in `model`."""
         return [part for part in self.model.modules() if isinstance(part, models.LanguageModel)]
 
     @abstractmethod
     def start(self, number: int, process: Process) -> Iterable[Batch]:
-        """Return the micro-batches of a round. Every library's random generator has been seeded for it."""
+        """Return the micro-batches of a round. The random generators of all libraries have been seeded for it."""
 
     def loss(self, batch: Batch) -> tuple[Tensor, Numbers]:
-        """Loss and metrics of a micro-batch."""
+        """Return the loss and the metrics of a micro-batch."""
         return models.gathering(
             self.language_models, lambda: checked_loss(self.algorithm, self.algorithm.loss(self.model, batch))
         )
 
     @abstractmethod
     def report(self, metrics: dict[str, float], number: int) -> dict[str, float]:
-        """Log the training's metrics of optimizer step or round `number`; returns those for the progress line."""
+        """Log the training's metrics of optimizer step or round `number`. Return the metrics for the progress line."""
 
     @abstractmethod
     def progress(self, number: int) -> tuple[int, int]:
-        """How many of how many units of progress are done before round `number`."""
+        """Return the number of finished units of progress before round `number`, and the total."""
 
     @abstractmethod
     def position(self, number: int, done: int) -> float:
@@ -91,8 +91,8 @@ class Rounds(ABC):
         return [{"params": [p for p in self.model.parameters() if p.requires_grad], "lr": self.settings.lr}]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds besides the trained weights."""
+        """Return the contents of a checkpoint besides the trained weights."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Restore what `state_dict` returned; `state` holds the rest of the checkpoint, too."""
+        """Restore the result of `state_dict`; `state` also has the rest of the checkpoint."""

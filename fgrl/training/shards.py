@@ -1,7 +1,8 @@
-"""Training in shards (`strategy: fsdp`): each process writes its own part of a checkpoint, while the training goes on.
+"""Training in shards (`strategy: fsdp`): each process writes its own part of a checkpoint, while the training
+continues.
 
-torch decides who writes what, and reads for any number of processes. The files are safetensors: the index of torch's own format is
-a pickle.
+torch decides which process writes which tensors, and reads for any number of processes. The files are safetensors,
+because the index of torch's own format is a pickle.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from fgrl.base.files import remove
 from fgrl.training import checkpoints
 
 REST = "rest.ckpt"
-"""What a checkpoint has besides tensors in shards: counts, schedules, settings of the optimizer."""
+"""File with the contents of a checkpoint other than tensors in shards: counts, schedules, settings of the optimizer."""
 WEIGHTS, MOMENTS = "weights", "moments"
-"""The trained weights, and what the optimizer keeps of each."""
+"""Folders of the trained weights, and of the optimizer's moments of each."""
 
 
 class Shards(ModelParallelStrategy):
@@ -54,7 +55,7 @@ class Shards(ModelParallelStrategy):
         return get_optimizer_state_dict(self.model, self.optimizers)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Copy the tensors and begin to write them; `finish` waits for the end."""
+        """Copy the tensors and start writing them; `finish` waits for the end."""
         self._partial = Path(filepath)
         (optimizer,) = checkpoint["optimizer_states"]
         tensors = {WEIGHTS: checkpoint.pop("state_dict"), MOMENTS: optimizer.pop("state")}
@@ -65,7 +66,9 @@ class Shards(ModelParallelStrategy):
         self._writing = saving
 
     def finish(self) -> None:
-        """Wait until the checkpoint that is being written, if one is, has its name. Raises what has failed in any process."""
+        """Wait until a checkpoint that is being written has its final name. Raises the error of any process that
+        failed.
+        """
         writing, self._writing = self._writing, None
         try:
             if writing is not None:
@@ -76,7 +79,7 @@ class Shards(ModelParallelStrategy):
             raise next(iter(failed.failures.values()))[0] from None
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Read this process's part of a checkpoint that any number of processes has written."""
+        """Read this process's part of a checkpoint, which may have been written by any number of processes."""
         assert self.model is not None
         rest: dict[str, Any] = torch.load(Path(checkpoint_path) / REST, map_location="cpu", weights_only=True)
         trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
@@ -89,7 +92,7 @@ class Shards(ModelParallelStrategy):
 
 
 class ShardWriter(dcp.HuggingFaceStorageWriter):
-    """Writes the part of this process; rank 0 seals the folder when all have written theirs."""
+    """Writer of the part of this process; rank 0 seals the folder when all processes have written their parts."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(str(folder), save_distributed=True)
@@ -110,7 +113,7 @@ class ShardWriter(dcp.HuggingFaceStorageWriter):
 
 
 def hand_out(model: Any, whole: dict[str, Any], device: torch.device) -> None:
-    """Give each process its part of the weights that rank 0 alone has, `whole`, and the buffers."""
+    """Give each process its part of the weights `whole`, which only rank 0 has, and the buffers."""
     if torch.distributed.get_rank() > 0:
         model.to_empty(device=device)
         whole = {}
@@ -121,7 +124,7 @@ def hand_out(model: Any, whole: dict[str, Any], device: torch.device) -> None:
 
 
 def read(folder: Path, tensors: dict[str, Any]) -> None:
-    """Fill tensors, whole ones or shards, from a checkpoint."""
+    """Read tensors, whole ones or shards, from a checkpoint."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # each process reads for itself
         dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(folder)), no_dist=True)

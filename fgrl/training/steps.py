@@ -1,7 +1,8 @@
-"""Optimizer steps cut into micro-batches in such a way that the cut does not change the loss.
+"""Division of optimizer steps into micro-batches that does not change the loss.
 
-An optimizer step takes `batch_size` units. It is split into (micro-batches per device x ranks) micro-batches with nearly
-equal numbers of units or, where rows are read without padding, of tokens. Each of them knows the totals of the step.
+An optimizer step takes `batch_size` units. It is split into (micro-batches per device x ranks) micro-batches with
+nearly equal numbers of units or, if rows are read without padding, of tokens. Each micro-batch has the totals of the
+step.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from fgrl.types import Batch
 
 @dataclass(frozen=True)
 class Step:
-    """The units of one optimizer step."""
+    """Units of one optimizer step."""
 
     units: list[int]
 
 
 def order(count: int, batch_size: int, epochs: int, seed: int, *, even: bool = False) -> list[Step]:
-    """All optimizer steps of a training, shuffled anew each epoch, with `batch_size` units at most.
+    """Return all optimizer steps of a training, shuffled again for each epoch, with at most `batch_size` units each.
 
-    Units that are left over make the last step of an epoch smaller; with `even` all steps of an epoch, by one unit at
-    most.
+    Remaining units make the last step of an epoch smaller. With `even` they are spread over all steps of the epoch,
+    whose sizes differ by at most one unit.
     """
     steps = []
     for epoch in range(epochs):
@@ -43,7 +44,7 @@ def order(count: int, batch_size: int, epochs: int, seed: int, *, even: bool = F
 
 
 def split(units: Sequence[Any], parts: int) -> list[Sequence[Any]]:
-    """`parts` consecutive slices whose lengths differ by at most one."""
+    """Return `parts` consecutive slices whose lengths differ by at most one."""
     quotient, rest = divmod(len(units), parts)
     bounds = [0]
     for i in range(parts):
@@ -52,20 +53,23 @@ def split(units: Sequence[Any], parts: int) -> list[Sequence[Any]]:
 
 
 def micro_batches_per_step(batch_size: int, micro_batch_size: int, world: int) -> int:
-    """Micro-batches of one optimizer step on each rank, so that none has more than `micro_batch_size` units."""
+    """Return the number of micro-batches of one optimizer step on each rank, so that none has more than
+    `micro_batch_size` units.
+    """
     return -(-batch_size // (micro_batch_size * world))
 
 
 class StepLoader:
-    """Iterates over the micro-batches of optimizer steps, `micro_batches` per step, for one of `world` ranks."""
+    """Iterator over the micro-batches of optimizer steps, `micro_batches` per step, for one of `world` ranks."""
 
     def __init__(
         self, units: Units, steps: Sequence[Step], *, micro_batches: int, rank: int = 0, world: int = 1,
         temperature: float = 1.0, shared: bool = True, planned_rows: float | None = None, packed: int | None = None,
     ) -> None:  # fmt: skip
-        """`packed`: a micro-batch has at most so many tokens, and there are as many `micro_batches` as the largest step
-        needs for that, instead of the given number. `shared`: the model reads a prompt once when several rows of a micro-batch have it in common. `planned_rows`:
-        the rows of a step of which none is missing or left out; None: those that it has.
+        """Create the loader. packed: maximum number of tokens of a micro-batch; the number of micro-batches is then the
+        number that the largest step needs, instead of `micro_batches`. shared: True if the model computes a prompt once
+        when several rows of a micro-batch have it in common. planned_rows: number of rows of a step in which none is
+        missing or left out; None: its own number of rows.
         """
         self.units, self.steps, self.micro_batches = units, steps, micro_batches
         self.rank, self.world, self.temperature, self.shared = rank, world, temperature, shared
@@ -91,7 +95,7 @@ class StepLoader:
                 yield batch
 
     def _arranged(self, units: Sequence[int], parts: int) -> tuple[list[list[int]], float, float]:
-        """Return the units of each of the `parts` micro-batches in the cheapest order (which of them share one changes
+        """Return the units of each of the `parts` micro-batches in the cheapest order (their distribution changes
         nothing else), and the step's totals of response tokens and of rows.
         """
         shapes = [self.units.shape(unit) for unit in units]

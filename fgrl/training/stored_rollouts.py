@@ -1,15 +1,16 @@
-"""A few responses that a training learned from, with the numbers of their tokens, for the report.
+"""A few responses of a training, with the numbers of their tokens, for the report.
 
-Of online training those of the first, the middle and the last iteration. In the stage's folder, while it trains:
+Online training stores responses of the first, the middle and the last iteration. During the training, they are in the
+stage's folder:
 
     rollouts/<iteration>.jsonl    one `StoredRollout` per line, written before the iteration is trained on
 
-and at the end rollouts.jsonl of the product, all of them in order. Which iteration is the last one is not known before
-(a training may end early), so the newest one is kept, and replaces the one before it. An iteration that is repeated
-after a kill writes the same lines again.
+At the end, rollouts.jsonl of the product has all of them in order. The last iteration is not known in advance (a
+training may end early), so the newest one is stored, and replaces the previous one. An iteration that is repeated after
+a kill writes the same lines again.
 
-Of offline training a few units of its data, with the credit of their tokens under the trained model: credit.jsonl of
-the product, one `CreditedResponse` per line.
+Offline training stores a few units of its data, with the credit of their tokens under the trained model, in
+credit.jsonl of the product, one `CreditedResponse` per line.
 """
 
 from __future__ import annotations
@@ -44,62 +45,68 @@ rollouts = lazy.load("fgrl.rollouts")
 torch = lazy.load("torch")
 
 ROLLOUTS, CREDIT = "rollouts.jsonl", "credit.jsonl"
-"""In the product, of online and of offline training."""
+"""File names in the product, for online and for offline training."""
 FOLDER = "rollouts"
 DIGITS = 6
 """Significant digits of rewards and advantages."""
 MOST_TOKENS = 2048
-"""Of a response that are stored; the others are counted."""
+"""Maximum number of tokens of a response that are stored; the others are counted."""
 MOST_TURNS = 8
-"""Of a prompt that is a conversation: the last ones."""
+"""Maximum number of turns of a prompt that is a conversation; the last ones are stored."""
 MOST_CHARACTERS = 10_000
-"""Of a prompt's turn, of a critique, and of each reason in an annotation."""
+"""Maximum number of characters of a prompt's turn, of a critique, and of each reason in an annotation."""
 MOST_SPANS = 200
-"""Of an annotation."""
+"""Maximum number of spans of an annotation."""
 
 
 class CreditedResponse(Answer):
-    """A response with numbers of its tokens. Long texts are cut."""
+    """Response with numbers of its tokens. Long texts are cut."""
 
     columns: dict[str, list[float | None]] = {}
-    """[T] by name: columns of the data, what reward, algorithm and auxiliary models say about each token. None: not a
+    """[T] by name: columns of the data, of the reward, of the algorithm and of auxiliary models. None if it is not a
     finite number.
     """
     tokens_left_out: int = 0
-    """Tokens at the end of the response that are not stored."""
+    """Number of tokens at the end of the response that are not stored."""
 
 
 class StoredRollout(CreditedResponse):
-    """A response of the training, with what it was trained on.
+    """Response of the training, with the numbers that it was trained on.
 
-    `token_rewards`, `segments` and `annotations` have one entry, by the reward's name, as the reward gave them
-    (`TokenRewards` changes the advantages alone); `response.score` is the reward of the whole response, None where it
-    is missing.
+    `token_rewards`, `segments` and `annotations` have one entry, by the reward's name, as the reward returned them
+    (`TokenRewards` only changes the advantages); `response.score` is the reward of the whole response, None if it is
+    missing.
     """
 
     iteration: int
-    """From 0, as the log counts its steps."""
+    """Number of the iteration from 0, as in the log."""
     advantages: list[float | None] | None = None
-    """[T] what the loss weighs each token's probability with, before a correction for the engine, a number a token, None
-    for a token that the loss does not count; None where the response was not trained on.
+    """[T] weight of each token's probability in the loss, before a correction for the engine; None for a token that is
+    not in the loss. None as a whole if the response was not trained on.
     """
     by_token: bool | None = None
-    """True if the algorithm trains on token rewards, False if on the reward of the whole response; None: an older file."""
+    """True if the algorithm trains on token rewards, False if on the reward of the whole response; None in an older
+    file.
+    """
     staleness: int | None = None
-    """How many iterations before this one the policy had the weights that drew it; None where the engine draws from the
+    """Number of iterations since the policy had the weights that drew the response; None if the engine draws from the
     policy itself.
     """
     spans_left_out: int = 0
-    """Marked passages that are not stored: those behind the stored tokens, and those behind the first `MOST_SPANS`."""
+    """Number of marked passages that are not stored: those after the stored tokens, and those after the first
+    `MOST_SPANS`.
+    """
 
 
 class RolloutStore:
-    """Stores `count` rollouts of some of the `iterations`."""
+    """Store of `count` rollouts from each of some of the `iterations`."""
 
     def __init__(
         self, count: int, iterations: int, folder: Path, reward: str, tokenizer: Any, by_token: bool | None = None
     ) -> None:
-        """`folder` is the stage's, `reward` the name of the reward, `by_token` that of `StoredRollout`."""
+        """Create the store. `folder` is the stage's, `reward` the name of the reward, `by_token` that of
+        `StoredRollout`.
+        """
         self.count, self.folder, self.reward, self.tokenizer = count, folder / FOLDER, reward, tokenizer
         self.by_token = by_token
         self.always = {0, iterations // 2}
@@ -177,8 +184,8 @@ class RolloutStore:
 def token_columns(
     rollout: Rollout, rewards: Rewards, advantages: Advantages | None, i: int, at: int | None
 ) -> dict[str, Tensor]:
-    """Return what auxiliary models, reward and algorithm say about the tokens of response `i` besides rewards and
-    advantages, [T] by name. at: its place in `advantages`; None: it has none there.
+    """Return the columns of auxiliary models, reward and algorithm for the tokens of response `i`, without rewards and
+    advantages, [T] by name. at: its place in `advantages`; None if it is not there.
     """
     length = int(rollout.mask[i].sum())
     records = [(rollout.added(Rollout), i), (rewards.added(Rewards), i)]
@@ -195,8 +202,8 @@ def token_columns(
 def write_credit(
     out: Path, units: Iterable[tuple[str, Sequence[tuple[EncodedRow, Mapping[str, Tensor]]]]], tokenizer: Any
 ) -> None:
-    """Write the product's file of offline training. units: the id of each, its rows (chosen and rejected of a pair),
-    and the credit of their tokens, [T] by name.
+    """Write the product's file of offline training. units: the id of each unit, its rows (chosen and rejected of a
+    pair), and the credit of their tokens, [T] by name.
     """
     lines = []
     for id, rows in units:
@@ -220,7 +227,7 @@ SIDES = ("chosen", "rejected")
 
 
 def _stored(tokenizer: Any, ids: Sequence[int], text: str, offsets: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Return the tokens that are stored of a response, their text, and the characters of it that each covers."""
+    """Return the stored tokens of a response, their text, and the characters of it that each covers."""
     stored = min(len(ids), MOST_TOKENS)
     text = text if stored == len(ids) else text[: offsets[stored - 1][1]]
     return {

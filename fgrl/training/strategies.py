@@ -1,9 +1,9 @@
-"""Lightning's strategies and precisions, changed where a training here would not be the same under each of them.
+"""Lightning's strategies and precisions, with changes that make a training the same under each of them.
 
-- The columns of a batch (log-probabilities, advantages, returns) reach the loss as they were computed: a precision converts
+- The columns of a batch (log-probabilities, advantages, returns) reach the loss unchanged: a precision converts
   weights, never columns. Rounded to bfloat16, -523.7 would become -524.0.
-- The gradient of an optimizer step is the same however many micro-batches it is cut into.
-- DeepSpeed also runs on CPUs, so that a recipe can be tried out without its GPUs.
+- The gradient of an optimizer step does not depend on the number of its micro-batches.
+- DeepSpeed also runs on CPUs, so that a recipe can be tried without its GPUs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def _strategy(settings: TrainSettings) -> Any:
 
 
 class Launched(LightningEnvironment):
-    """The ranks are there before Lightning is, which is to start none and to leave their variables as they are."""
+    """Environment in which the ranks exist before Lightning does. Lightning must not start any, and must not change
+    their variables.
+    """
 
     @property
     def creates_processes_externally(self) -> bool:
@@ -65,7 +67,7 @@ class Launched(LightningEnvironment):
 
 
 class NarrowBase(Precision):
-    """`bf16-true`: frozen weights are converted to bfloat16; what is trained (adapters, heads) stays float32."""
+    """Precision `bf16-true`: frozen weights are converted to bfloat16; trained weights (adapters, heads) stay float32."""
 
     precision = "bf16-true"
 
@@ -77,23 +79,27 @@ class NarrowBase(Precision):
 
 
 class EnginePrecision(DeepSpeedPrecision):
-    """DeepSpeed's engine under Lightning's automatic optimization."""
+    """Precision of DeepSpeed's engine under Lightning's automatic optimization."""
 
     def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """In bfloat16 the engine converts weights itself, after it has copied them in float32."""
+        """Return the module unchanged: in bfloat16 the engine converts weights itself, after it has copied them in
+        float32.
+        """
         return super().convert_module(module) if self.precision == "32-true" else module
 
     def convert_input(self, data: Any) -> Any:
         return data
 
     def backward(self, tensor: torch.Tensor, model: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        """Lightning has divided the loss by the number of micro-batches already; the engine must not do it again."""
+        """Run the backward pass. Lightning has already divided the loss by the number of micro-batches; the engine must
+        not do it again.
+        """
         super().backward(tensor, model, optimizer, *args, scale_wrt_gas=False, **kwargs)
 
 
 class DeepSpeed(DeepSpeedStrategy):
-    """Lightning's strategy, on CPUs, too: there it would refuse to start, and hand DeepSpeed a device without a
-    number.
+    """Lightning's strategy, extended to CPUs. Without the changes it would refuse to start there, and pass DeepSpeed a
+    device without a number.
     """
 
     @property
@@ -123,10 +129,10 @@ READING = ("embed", "hidden", "states", "score", "score_states", "logits", "valu
 
 
 def shard(model: Any, mesh: Any, precision: str) -> None:
-    """`strategy: fsdp`: share the weights of each transformer block of a language model, and the rest together, out over the
-    processes. Its methods gather what they read.
+    """Shard the weights of each transformer block of a language model, and the rest together, over the processes
+    (`strategy: fsdp`). Its methods gather the weights that they use.
 
-    In `bf16-mixed` blocks are gathered in bfloat16; what goes from block to block stays float32, as in other strategies.
+    In `bf16-mixed` blocks are gathered in bfloat16; the values between blocks stay float32, as in other strategies.
     """
     low = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     policy = low if precision == "bf16-mixed" else MixedPrecisionPolicy()
@@ -140,8 +146,8 @@ def shard(model: Any, mesh: Any, precision: str) -> None:
 
 
 class _Outermost:
-    """Gathers weights for the outermost of nested calls: the number of inner ones, such as that of chunks of tokens, may
-    differ between processes.
+    """Gathering of weights for the outermost of nested calls: the number of inner calls, such as those for chunks of
+    tokens, may differ between processes.
     """
 
     def __init__(self, gather: Callable[[Callable[[], Any]], Any]) -> None:
@@ -164,8 +170,8 @@ def _gathered(model: Any, method: Callable[..., Any], *arguments: Any, **options
 def clip(settings: TrainSettings, parameters: Sequence[Any]) -> float | None:
     """Scale the gradients of an optimizer step, of all micro-batches and processes, to a norm of at most `clip_norm`.
 
-    Returns the norm that they had; None under ZeRO-3, whose engine clips in its own step. ZeRO-1 and ZeRO-2 would clip
-    actor and critic together.
+    Return their norm before scaling; None under ZeRO-3, whose engine clips in its own step. ZeRO-1 and ZeRO-2 would
+    clip actor and critic together.
     """
     limit = settings.clip_norm
     if settings.strategy == "deepspeed_stage_3":

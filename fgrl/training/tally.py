@@ -1,4 +1,4 @@
-"""Metrics of micro-batches, added up over an optimizer step or a round."""
+"""Metrics of micro-batches, summed over an optimizer step or a round."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from fgrl.base.mergeable import merged
 from fgrl.types import Mean, Most, Number
 
 Reduce = Callable[[list[float], str], list[float]]
-"""Numbers of this process, and "sum" or "max" -> over all processes."""
+"""Function from numbers of this process, and "sum" or "max", to the result over all processes."""
 
 
 class Tally:
-    """Merges metrics, over micro-batches and over processes."""
+    """Combination of metrics over micro-batches and over processes."""
 
     def __init__(self) -> None:
         self._metrics: dict[str, Mean | Most] = {}
 
     def add(self, metrics: Mapping[str, Number], rows: int) -> None:
-        """Metrics of `rows` rows. Of 0 rows only the names are noted: all processes have to know the same names."""
+        """Add metrics of `rows` rows. For 0 rows only the names are recorded, because all processes must know the same
+        names.
+        """
         self._metrics = merged([(self._metrics, 1), (metrics, rows)])
 
     def take(self, reduce: Reduce | None = None) -> dict[str, float]:
-        """Return the metrics since the last call. With `reduce`, those of all processes: then every process has to call
-        this.
+        """Return the metrics since the last call. With `reduce`, return those of all processes; then every process must
+        call this.
 
         Metrics without any count are left out.
         """

@@ -1,8 +1,7 @@
-"""Token rewards as a training reads them: centred, with a reward of the end token.
+"""Changes to token rewards before training: centring, and a reward of the end token.
 
-A reward is on tokens of the text, and the token that ends a response earns 0. Whitened advantages compare the two:
-where the mean token reward is negative, ending early looks good, where it is positive, it looks bad, whatever the text
-is worth.
+Rewards are on tokens of the text, and the token that ends a response gets 0. Whitened advantages compare the two: if
+the mean token reward is negative, ending early looks good; if it is positive, it looks bad, whatever the text is worth.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ class TokenRewards(Settings):
     """
 
     center: Literal["none", "batch", "prompt"] = "none"
-    """Subtract the mean token reward of the iteration (`batch`) or of the responses to the same prompt (`prompt`) from
-    each token of a response but its end token, so that an ordinary token is worth as much as the end. The mean is taken
-    over all these tokens; one without a reward counts as 0. Rewards of single criteria, which `rtt_grpo` reads, are
-    centred too: `prompt` each criterion alone, `batch` all of them together.
+    """Mean token reward that is subtracted from each token of a response except its end token: the mean of the
+    iteration (`batch`) or of the responses to the same prompt (`prompt`). Then an average token is worth as much as the
+    end. The mean is over all these tokens; a token without a reward counts as 0. Rewards of single criteria, which
+    `rtt_grpo` reads, are centred too: `prompt` centres each criterion separately, `batch` all of them together.
     """
     end_reward: float = 0.0
-    """Added to the reward of the token that ends a response, which is 0 with most rewards. A response that was cut off
-    has none.
+    """Number that is added to the reward of the token that ends a response, which is 0 with most rewards. A response
+    that was cut off has no such token.
     """
 
     def check(self, reward: Reward, algorithm: OnlineAlgorithm, per_prompt: int) -> None:
-        """Raise ValueError where the settings would change nothing, or lose what the reward tells."""
+        """Raise ValueError if the settings would change nothing, or lose information of the reward."""
         if not algorithm.reads_token_rewards and "criterion" not in algorithm.reads():
             raise ValueError(
                 f"{name_of(algorithm)[1]} reads no token rewards, so that center and end_reward would change nothing: use an "
@@ -58,7 +57,7 @@ class TokenRewards(Settings):
             )
 
     def applied(self, rollout: Rollout, rewards: Rewards) -> tuple[Rewards, dict[str, float]]:
-        """Return the rewards to train on, and metrics. Only `token` and `criterion` change; rollout and rewards are
+        """Return the rewards for training, and metrics. Only `token` and `criterion` change; rollout and rewards are
         those of all processes.
         """
         mask, criterion = rollout.drawn, rewards.criterion
@@ -70,7 +69,7 @@ class TokenRewards(Settings):
         return replace(rewards, token=token, criterion=criterion), metrics
 
     def _changed(self, x: Tensor, known: Tensor, rollout: Rollout) -> Tensor:
-        """Rewards [B,C,T] after both changes; what is not `known` (bool [B,C,T]) stays."""
+        """Return the rewards [B,C,T] after both changes; values that are not `known` (bool [B,C,T]) are unchanged."""
         ends = known & rollout.eos[:, None]
         if self.center != "none":
             kinds = torch.arange(x.shape[1], device=x.device)

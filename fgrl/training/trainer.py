@@ -1,8 +1,8 @@
-"""Typed settings of training, and the Lightning trainer made of them.
+"""Typed settings of training, and the Lightning trainer created from them.
 
 A training is a sequence of rounds (Lightning epochs): an iteration of online training, or some optimizer steps of
-offline training. Checkpoints are written between rounds. Everything random inside a round is seeded by its number, so a
-training that was killed resumes after its last checkpoint and ends with the same weights, bit for bit.
+offline training. Checkpoints are written between rounds. All random numbers inside a round are seeded by its number, so
+a training that was killed resumes after its last checkpoint and ends with the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Strategy = Literal["auto", "ddp", "fsdp", "deepspeed_stage_1", "deepspeed_stage_
 
 
 BUCKET = 200_000_000
-"""Gradients that DeepSpeed reduces together, in buffers that it makes in full whatever the model's size."""
+"""Number of gradients that DeepSpeed reduces together, in buffers of this size whatever the model's size."""
 
 
 class TrainSettings(Settings):
@@ -50,17 +50,18 @@ class TrainSettings(Settings):
     lr: float = Field(gt=0, le=1)
     """Peak learning rate (of the actor, in online training)."""
     batch_size: int = Field(ge=1, le=10_000_000)
-    """Rows (pairs, for preference data) of one optimizer step, over all devices."""
+    """Number of rows (pairs, for preference data) of one optimizer step, over all devices."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(8, ge=1, le=1_000_000)
-    """The most rows (pairs, for preference data) that go through the model at once on one device. Changes memory and
-    speed, never the loss. In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time whatever this
-    and `micro_batch_tokens` are, unless `strategy` is fsdp or DeepSpeed.
+    """Maximum number of rows (pairs, for preference data) that the model processes at once on one device. It changes
+    memory and speed, never the loss. In `finetune`, `dpo` with `reference_pass: once` trains on one pair at a time
+    whatever this and `micro_batch_tokens` are, unless `strategy` is fsdp or DeepSpeed.
     """
     micro_batch_tokens: Annotated[int | None, Unkeyed] = Field(None, ge=1, le=100_000_000)
-    """Read rows one behind another, without padding, and fill micro-batches with at most this many tokens (or one longer
-    row, or pair) instead of `micro_batch_size` rows. Pays off where lengths differ; not where the responses to one long
-    prompt share a micro-batch, which reads the prompt once only with padding. Changes memory and speed, never the loss.
-    A model that cannot keep such rows apart is refused, and so are DeepSpeed's strategies.
+    """Maximum number of tokens of a micro-batch without padding (or one longer row or pair), instead of
+    `micro_batch_size` rows. Rows are then read one after another. This is faster if lengths differ, but not if the
+    responses to one long prompt share a micro-batch, because the prompt is computed once only with padding. It changes
+    memory and speed, never the loss. Models that cannot keep such rows apart are refused, and so are DeepSpeed's
+    strategies.
     """
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.95], min_length=2, max_length=2)
     """Adam's decay rates."""
@@ -69,40 +70,44 @@ class TrainSettings(Settings):
     weight_decay: float = Field(0.0, ge=0, le=10)
     """Decoupled weight decay."""
     clip_norm: float | None = Field(1.0, ge=1e-6, le=1e9)
-    """Gradients are clipped to this norm, actor and critic each for itself; null switches it off."""
+    """Maximum norm of gradients, to which they are clipped, separately for actor and critic; null switches clipping
+    off.
+    """
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """Learning rate after the warm-up."""
+    """Course of the learning rate after the warm-up."""
     warmup: float = Field(0.03, ge=0, le=1)
     """Share of the optimizer steps over which the learning rate rises from 0."""
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
-    """The schedule ends at this share of the peak."""
+    """Share of the peak learning rate at which the schedule ends."""
     precision: Annotated[
         Literal["auto", "32-true", "bf16-mixed", "bf16-true"], ByDevice("32-true", "bf16-true", whole="bf16-mixed")
     ] = "32-true"
-    """`32-true`: weights and passes as loaded. `bf16-mixed`: passes compute in bfloat16, over the weights as loaded.
-    `bf16-true`: frozen weights become bfloat16; adapters and heads stay float32. With DeepSpeed both train bfloat16
-    copies of float32 weights. `auto`: where the device multiplies bfloat16 natively, `bf16-true` under adapters and
-    `bf16-mixed` without; else `32-true`.
+    """Precision of weights and passes. `32-true`: weights and passes as loaded. `bf16-mixed`: passes compute in
+    bfloat16, with the weights as loaded. `bf16-true`: frozen weights become bfloat16; adapters and heads stay float32.
+    With DeepSpeed both train bfloat16 copies of float32 weights. `auto`: if the device multiplies bfloat16 natively,
+    `bf16-true` with adapters and `bf16-mixed` without; else `32-true`.
     """
     strategy: Strategy = "auto"
     """Lightning's strategy. `deepspeed_stage_1` is for `32-true` only."""
     devices: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Processes on each node, one per device."""
+    """Number of processes on each node, one per device."""
     nodes: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000)
-    """Machines that train together, each with `devices`. For more than one, torchrun starts the processes on each (`fgrl launch`)."""
+    """Number of machines that train together, each with `devices`. For more than one, torchrun starts the processes on
+    each (`fgrl launch`).
+    """
     wait_limit: Annotated[float, Unkeyed] = Field(14400.0, gt=0)
-    """Seconds that a process waits for the others before the run ends, because one of them hangs. Longer than the
-    longest wait of a healthy run: for the process that draws and scores the longest responses, or for the one that asks
-    an endpoint for all.
+    """Seconds that a process waits for the others before the run ends, because one of them hangs. It must be longer
+    than the longest wait of a healthy run: for the process that draws and scores the longest responses, or for the one
+    that asks an endpoint for all.
     """
     accelerator: Annotated[Accelerator, Unkeyed] = "auto"
-    """Kind of device, of frozen models, too."""
+    """Kind of device, also for frozen models."""
     checkpoint_minutes: Annotated[float | None, Unkeyed] = Field(None, ge=0, le=100_000)
-    """The fewest minutes between two checkpoints; those of `checkpoint_every` that come sooner are left out. null: 15 where
-    `strategy` shares the weights out (fsdp, deepspeed_stage_3), else 0.
+    """Minimum number of minutes between two checkpoints; checkpoints of `checkpoint_every` that come sooner are left
+    out. null: 15 if `strategy` shards the weights (fsdp, deepspeed_stage_3), else 0.
     """
     keep_checkpoint: Annotated[bool, Unkeyed] = False
-    """Keep `last.ckpt` (15 bytes per trained parameter) after the training has finished."""
+    """True to keep `last.ckpt` (15 bytes per trained parameter) after the training has finished."""
 
     @model_validator(mode="after")
     def _rows_for_all(self) -> TrainSettings:
@@ -132,38 +137,38 @@ class TrainSettings(Settings):
 
     @property
     def world(self) -> int:
-        """Number of processes that train together."""
+        """Return the number of processes that train together."""
         return self.devices * self.nodes
 
     @property
     def deepspeed(self) -> bool:
-        """Does DeepSpeed's engine train?"""
+        """Return True if DeepSpeed's engine trains."""
         return self.strategy.startswith("deepspeed")
 
     def units_at_once(self, unit_by_unit: bool) -> int:
-        """Return the most units (rows or pairs) of a micro-batch on one device. unit_by_unit: the loss reads each unit
-        in a separate pass, so that larger micro-batches would only take more memory.
+        """Return the maximum number of units (rows or pairs) of a micro-batch on one device. unit_by_unit: True if the
+        loss reads each unit in a separate pass, so that larger micro-batches would only take more memory.
         """
         # where gradients are reduced after each micro-batch, more of them would cost time
         return 1 if unit_by_unit and not self.sharded and not self.deepspeed else self.micro_batch_size
 
     def tokens_at_once(self, unit_by_unit: bool) -> int | None:
-        """Return `micro_batch_tokens`; None where it does not count, because the loss reads `unit_by_unit`."""
+        """Return `micro_batch_tokens`; None if it has no effect, because the loss reads `unit_by_unit`."""
         return None if unit_by_unit and not self.sharded else self.micro_batch_tokens
 
     @property
     def sharded(self) -> bool:
-        """Does each process hold only a part of the weights?"""
+        """Return True if each process has only a part of the weights."""
         return self.strategy in ("fsdp", "deepspeed_stage_3")
 
     @property
     def minutes_between_checkpoints(self) -> float:
-        """The fewest minutes between two checkpoints."""
+        """Return the minimum number of minutes between two checkpoints."""
         default = 15.0 if self.sharded else 0.0
         return default if self.checkpoint_minutes is None else self.checkpoint_minutes
 
     def check_machine(self) -> None:
-        """Raise `Unavailable` when this machine cannot train with `strategy`."""
+        """Raise `Unavailable` if this machine cannot train with `strategy`."""
         name = self.strategy
         if self.accelerator == "gpu" and not native.has_gpu():
             raise Unavailable(
@@ -182,34 +187,34 @@ class TrainSettings(Settings):
             )
 
     def warnings(self) -> list[str]:
-        """Return remarks on values that are seldom meant."""
+        """Return warnings about values that are probably mistakes."""
         if self.lr < 0.1:
             return []
         return [f"train.lr: {self.lr:g} is a very large learning rate; 1e-6 to 1e-3 are usual for language models"]
 
 
 class OfflineSettings(TrainSettings):
-    """Training on fixed data."""
+    """Settings of training on fixed data."""
 
     epochs: int = Field(1, ge=1, le=100_000)
-    """Passes over the data."""
+    """Number of passes over the data."""
     max_steps: int | None = Field(None, ge=1, le=100_000_000)
-    """Stop after this many optimizer steps."""
+    """Maximum number of optimizer steps."""
     checkpoint_every: int = Field(50, ge=1, le=100_000_000)
-    """Optimizer steps between checkpoints."""
+    """Number of optimizer steps between checkpoints."""
 
 
 class OnlineSettings(TrainSettings):
-    """Training on the policy's own samples."""
+    """Settings of training on the policy's own samples."""
 
     critic_lr: float | None = Field(None, gt=0, le=1)
     """Peak learning rate of the critic; null: the actor's."""
     iterations: int | None = Field(None, ge=1, le=10_000_000)
     """Number of iterations, each with its own rollout; null: as many as `epochs` passes over the prompts need."""
     epochs: int = Field(1, ge=1, le=100_000)
-    """Passes over the prompts, when `iterations` is null."""
+    """Number of passes over the prompts, if `iterations` is null."""
     checkpoint_every: Annotated[int, Unkeyed] = Field(1, ge=1, le=100_000_000)
-    """Rollouts between checkpoints."""
+    """Number of rollouts between checkpoints."""
 
     def warnings(self) -> list[str]:
         both = self.iterations is not None and "epochs" in self.model_fields_set
@@ -218,7 +223,9 @@ class OnlineSettings(TrainSettings):
 
 
 def schedule(settings: TrainSettings, steps: int) -> Callable[[float], float]:
-    """Factor of the peak learning rate after so many of `steps` optimizer steps."""
+    """Return a function from the number of finished optimizer steps, out of `steps`, to the factor of the peak learning
+    rate.
+    """
     warmup = round(settings.warmup * steps)
     floor = settings.min_lr_ratio
 
@@ -290,7 +297,7 @@ def fit(engine: Trainer, module: LightningModule, run: Run, settings: TrainSetti
 
 @contextmanager
 def _sigint_kept() -> Iterator[None]:
-    """Lightning has Ctrl-C ignored when it leaves after one."""
+    """Keep the handler of Ctrl-C inside the context. Lightning leaves Ctrl-C ignored when it stops after one."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -27,14 +27,14 @@ from fgrl.types import Batch
 
 
 class TrainingModule(LightningModule):
-    """Trains `rounds.model`: Lightning calls the hooks below, in the order in which they stand, and `rounds` decides
-    what is learned from.
+    """Training of `rounds.model`: Lightning calls the hooks below, in this order, and `rounds` supplies the data and
+    the loss.
     """
 
     def __init__(
         self, rounds: Rounds, evaluations: Evaluations | None = None, save: Callable[[Path], None] | None = None
     ) -> None:
-        """`save` writes the model as it is into a folder, on rank 0, for `evaluations` that keep it."""
+        """Create the module. `save` writes the present model into a folder, on rank 0, for `evaluations` that store it."""
         super().__init__()
         self.evaluations, self.save = evaluations, save
         self.rounds, self.settings, self.run = rounds, rounds.settings, rounds.run
@@ -56,12 +56,12 @@ class TrainingModule(LightningModule):
         self._step_metrics: dict[str, float] = {}
         self._loss = 0.0
         self.interrupted = False
-        """It was left unfinished, because one of the processes was asked to stop."""
+        """True if the training was left unfinished, because one of the processes was asked to stop."""
         self._steps = 0  # since the last report
         self._done = 0  # in this round
 
     def fit(self, checkpoint_every: int) -> None:
-        """Train, resuming from `last.ckpt` if it exists; a checkpoint every `checkpoint_every` rounds."""
+        """Train, resuming from `last.ckpt` if it exists, with a checkpoint every `checkpoint_every` rounds."""
         engine = trainer(
             self.settings, self.run, rounds=self.rounds.count, micro_batches=self.rounds.micro_batches,
             between=BetweenRounds(
@@ -135,8 +135,8 @@ class TrainingModule(LightningModule):
         return batches
 
     def when(self, taken: int = 0) -> str:
-        """Return `iteration 3, step 12`, both from 0: where the training is, for messages. taken: steps that are
-        counted already.
+        """Return the present position of the training for messages: `iteration 3, step 12`, both from 0. taken: number
+        of steps that are already counted.
         """
         iteration = f"iteration {self.round}, " if self.rounds.reports == "round" else ""
         return f"{iteration}step {self.trainer.global_step - taken}"
@@ -177,15 +177,15 @@ class TrainingModule(LightningModule):
                 self._step_metrics["grad_norm" if name in ("", "actor") else f"{name}_grad_norm"] = norm
 
     def accumulated(self) -> bool:
-        """Are all micro-batches of the optimizer step done? DeepSpeed has the hooks of a step called after each of
-        them.
+        """Return True if all micro-batches of the optimizer step are finished. DeepSpeed has the hooks of a step called
+        after each of them.
         """
         engine: Any = self.trainer.model
         return not self.settings.deepspeed or engine.is_gradient_accumulation_boundary()
 
     @cached_property
     def networks(self) -> dict[str, list[Any]]:
-        """The trained weights of each network; each is clipped for itself."""
+        """Return the trained weights of each network; each network is clipped separately."""
         networks: dict[str, list[Any]] = defaultdict(list)
         for group in self.rounds.parameter_groups():
             networks[group.get("name", "").removesuffix("_no_decay")] += group["params"]
@@ -211,7 +211,7 @@ class TrainingModule(LightningModule):
         self.round += 1
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what training changes; frozen weights are loaded with the model itself."""
+        """Keep only the trained weights; frozen weights are loaded with the model itself."""
         trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
         checkpoint["state_dict"] = {k: v for k, v in checkpoint["state_dict"].items() if k in trained}
         checkpoint["round"] = self.round
@@ -224,12 +224,12 @@ class TrainingModule(LightningModule):
     # -- between two rounds -------------------------------------------------------------------------------------------
 
     def evaluation_is_due(self) -> bool:
-        """Is the model to be evaluated after the rounds so far?"""
+        """Return True if the model is to be evaluated after the finished rounds."""
         return self.evaluations is not None and self.evaluations.due(*self.rounds.progress(self.round))
 
     def evaluate(self) -> bool:
-        """Return the evaluation after the rounds so far, where it is due. Is it the last one, because no better model
-        is in sight?
+        """Make the evaluation after the finished rounds, if it is due. Return True if training may stop, because no
+        better model is in sight.
         """
         if self.evaluations is None:
             return False
@@ -247,9 +247,9 @@ class TrainingModule(LightningModule):
             self.ticker.advance(1, **shown)
 
     def metrics(self) -> dict[str, float]:
-        """Metrics since the last call, over all micro-batches and processes; every process has to call this.
+        """Return the metrics since the last call, over all micro-batches and processes; every process must call this.
 
-        "loss" is the mean loss of an optimizer step, however the step was cut into micro-batches.
+        "loss" is the mean loss of an optimizer step, independent of its division into micro-batches.
         """
         reduce = self._over_processes if self.trainer.world_size > 1 else None
         metrics = self.tally.take(reduce) | self._step_metrics

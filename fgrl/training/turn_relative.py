@@ -1,4 +1,4 @@
-"""Algorithms with an advantage for each turn of a conversation: the group is the baseline, turn by turn."""
+"""Algorithms with an advantage for each turn of a conversation: the group is the baseline for each turn."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ torch = lazy.load("torch")
 
 
 class TurnRelative(GroupRelative):
-    """The base of `turn_rloo` and its variants: every token of a turn has the advantage of the turn, which a variant
-    computes from what the conversations of a prompt earned turn by turn. A response that is no conversation is one
-    turn.
+    """Base class of `turn_rloo` and its variants. Every token of a turn has the advantage of the turn, which a variant
+    computes from the rewards of all turns of the conversations of a prompt. A response that is not a conversation is
+    one turn.
     """
 
     reads_token_rewards = True
 
     aggregate: Aggregation = "sum"
-    """Divide the sum of the loss over all tokens by the number of responses that a step was to have (`sum`), or average
-    it over tokens and then over responses (`seq_mean`), or over all tokens (`token_mean`): these two are biased where the
-    policy decides how many turns there are.
+    """Average of the loss: its sum over all tokens divided by the planned number of responses of a step (`sum`), its
+    mean over tokens and then over responses (`seq_mean`), or over all tokens (`token_mean`). The last two are biased if
+    the policy decides how many turns there are.
     """
 
     @abstractmethod
     def of_turns(self, earned: Tensor, reached: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
         """Return the advantage of each turn, [B,K], and metrics.
 
-        earned: [B,K] float64, the rewards of the tokens of each turn, added up. reached: bool [B,K], the turns that a
-        conversation has; none where its reward is missing.
+        earned: [B,K] float64, the summed rewards of the tokens of each turn. reached: bool [B,K], the turns that a
+        conversation has; all False if its reward is missing.
         """
 
     def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:

@@ -1,4 +1,4 @@
-"""Units of training: a unit is a row (a prompt and a response), or a pair of rows. Any choice of them becomes a
+"""Units of training: a unit is a row (a prompt and a response), or a pair of rows. Any selection of them can become a
 `Batch`.
 """
 
@@ -24,15 +24,15 @@ class Shape(NamedTuple):
     prompt: tuple[int, ...]
     """Token ids of its first row's prompt."""
     length: int
-    """Tokens of all its rows, prompts and responses."""
+    """Number of tokens of all its rows, prompts and responses."""
     longest_response: int
     tokens: int
-    """Response tokens of all its rows that the loss counts."""
+    """Number of response tokens of all its rows that are in the loss."""
     rows: int
 
 
 class Units(ABC):
-    """Rows to train on, in units."""
+    """Rows to train on, grouped into units."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -73,7 +73,7 @@ class EncodedUnits(Units):
 
 
 def collate(rows: Sequence[EncodedRow], pad_id: int, eos_ids: set[int], columns: Mapping[str, Column]) -> Batch:
-    """Rows as a `Batch` with its own totals. Raises ValueError for a column that is not in `columns`."""
+    """Return rows as a `Batch` with its own totals. Raises ValueError for a column that is not in `columns`."""
     tokens = rollouts.pad_rows(rows, pad_id, eos_ids)
     undeclared = sorted(rows[0]["columns"].keys() - columns.keys())
     if undeclared:
@@ -94,7 +94,7 @@ def collate(rows: Sequence[EncodedRow], pad_id: int, eos_ids: set[int], columns:
 
 
 class RolloutUnits(Units):
-    """The responses of a rollout, each one a unit, with every column of the rollout and of `others` (rewards,
+    """Responses of a rollout, each of them a unit, with every column of the rollout and of `others` (rewards,
     advantages).
     """
 

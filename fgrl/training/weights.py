@@ -1,4 +1,4 @@
-"""The complete trained weights, wherever a strategy keeps them."""
+"""Complete trained weights, independent of a strategy's storage."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fgrl.training.training_module import TrainingModule
 
 
 def complete(strategy: str) -> bool:
-    """Has the model of each process all trained weights, in the precision in which they are trained?"""
+    """Return True if the model of each process has all trained weights, in the precision of the training."""
     return strategy in ("auto", "ddp")
 
 
 def full_state(module: TrainingModule) -> dict[str, Tensor] | None:
-    """Return the trained weights of `module.model` in float32 by name, read from the last checkpoint; needs no other
-    process.
+    """Return the trained weights of `module.model` in float32 by name, read from the last checkpoint, without other
+    processes.
 
-    None when the model of this process has them itself (`auto`, `ddp`). DeepSpeed keeps float32 weights sharded in its
+    None if the model of this process has them itself (`auto`, `ddp`). DeepSpeed keeps float32 weights sharded in its
     optimizer, next to a model in bfloat16 (complete with ZeRO-2, sharded with ZeRO-3); FSDP shards every weight.
     """
     strategy = module.settings.strategy
@@ -44,9 +44,7 @@ def full_state(module: TrainingModule) -> dict[str, Tensor] | None:
 
 
 def fill(model: Any, state: Mapping[str, Tensor]) -> Any:
-    """Copy the weights of `full_state` into a freshly loaded `model`. Raises RuntimeError when a trained one is
-    missing.
-    """
+    """Copy the weights of `full_state` into a newly loaded `model`. Raises RuntimeError if a trained weight is missing."""
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     mistakes = [f"{name}: missing" for name in trained if name not in state]
     mistakes += [

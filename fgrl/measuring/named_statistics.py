@@ -1,9 +1,9 @@
 """The closed list of statistics that a measured number may be: functions of stored values and of draws of clusters.
 
-Each takes draws [D,G], how often each of the G clusters was drawn, and returns [D] values: NaN where a draw leaves the
-value undefined. Rows are [R,K] values, and `place` [R] is the cluster of each row; without `place` there is one row for
-each cluster. An infinite value counts as larger (or smaller) than all others. Nothing else is needed to compute a number
-again, so a number can be stored.
+Each takes draws [D,G], the number of times that each of the G clusters was drawn, and returns [D] values: NaN if a draw
+leaves the value undefined. Rows are [R,K] values, and `place` [R] is the cluster of each row; without `place` there is
+one row for each cluster. An infinite value counts as larger (or smaller) than all others. A number can be stored,
+because these values are enough to compute it again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ sacrebleu = lazy.load("sacrebleu.metrics")
 
 
 def weighted_mean(draws: Any, rows: Any, place: Any) -> Any:
-    """Rows: (sum of weight x value, sum of weights)."""
+    """Return the weighted mean. Rows: (sum of weight x value, sum of weights)."""
     top, bottom = (np.ascontiguousarray(column) for column in rows.T)
     return (draws @ top) / (draws @ bottom)
 
 
 def quotient(draws: Any, rows: Any, place: Any, top: Sequence[float], bottom: Sequence[float]) -> Any:
-    """Return top . sums / bottom . sums of the rows' sums [K]; without `bottom` the first alone."""
+    """Return top . sums / bottom . sums of the rows' sums [K]; without `bottom` only the first."""
     sums = draws @ rows
     above = sums @ np.asarray(top, dtype=np.float64)
     if not bottom:
@@ -41,21 +41,21 @@ def quotient(draws: Any, rows: Any, place: Any, top: Sequence[float], bottom: Se
 
 
 def precision_gain(draws: Any, rows: Any, place: Any) -> Any:
-    """Return the share of the marked units that are rightly marked, less the share if all were marked. Rows: units that
-    are rightly marked, that are marked, that should be, all.
+    """Return the share of correctly marked units among the marked ones, minus the share if all were marked. Rows:
+    numbers of units that are correctly marked, that are marked, that should be marked, and of all.
     """
     right, marked, wanted, every = (draws @ rows).T
     return np.where(marked == 0, np.nan, right / marked - wanted / every)
 
 
 def perplexity(draws: Any, rows: Any, place: Any) -> Any:
-    """Rows: (nats, tokens)."""
+    """Return the perplexity. Rows: (nats, tokens)."""
     return np.array([math.exp(nats / tokens) if tokens else math.nan for nats, tokens in (draws @ rows).tolist()])
 
 
 def krippendorff_alpha(draws: Any, rows: Any, place: Any) -> Any:
-    """Return 1 - observed / expected disagreement of two values; NaN where all verdicts are the same. Rows: entries
-    (yes, yes), (yes, no), (no, no) of the matrix of coincidences.
+    """Return 1 - observed / expected disagreement of two values; NaN if all verdicts are the same. Rows: entries (yes,
+    yes), (yes, no), (no, no) of the matrix of coincidences.
     """
 
     def alpha(both: float, mixed: float, neither: float) -> float:
@@ -66,7 +66,7 @@ def krippendorff_alpha(draws: Any, rows: Any, place: Any) -> Any:
 
 
 def fleiss_kappa(draws: Any, rows: Any, place: Any) -> Any:
-    """Rows: (share of pairs that agree, 1, votes of each kind); NaN where every vote is the same."""
+    """Return Fleiss' kappa; NaN if all votes are the same. Rows: (share of pairs that agree, 1, votes of each kind)."""
 
     def kappa(agreeing: float, items: float, *votes: float) -> float:
         if not items:
@@ -78,12 +78,14 @@ def fleiss_kappa(draws: Any, rows: Any, place: Any) -> Any:
 
 
 def agreement_by_chance(votes: Sequence[float]) -> float:
-    """Return how often two draws of all votes are the same."""
+    """Return the probability that two random votes are the same."""
     return math.fsum((count / math.fsum(votes)) ** 2 for count in votes)
 
 
 def bleu(draws: Any, rows: Any, place: Any, max_ngram: int) -> Any:
-    """Rows: length, length of the references, matched n-grams of each order, n-grams of each order (sacrebleu)."""
+    """Return BLEU. Rows: length, length of the references, matched n-grams of each order, n-grams of each order
+    (sacrebleu).
+    """
 
     def score(sums: Sequence[float]) -> float:
         length, reference_length, *counts = map(round, sums)
@@ -100,7 +102,7 @@ def bleu(draws: Any, rows: Any, place: Any, max_ngram: int) -> Any:
 
 
 def lower_tail(draws: Any, rows: Any, place: Any, share: float) -> Any:
-    """Return the mean of the lowest `share` of the values (expected shortfall; the value on the edge counts in part)."""
+    """Return the mean of the lowest `share` of the values (expected shortfall; the value on the edge counts partly)."""
     order = np.lexsort((place, rows[:, 0]))
     ordered, place = rows[order, 0], place[order]
 
@@ -114,14 +116,14 @@ def lower_tail(draws: Any, rows: Any, place: Any, share: float) -> Any:
 
 
 def area_under_curve(draws: Any, rows: Any, place: Any) -> Any:
-    """Rows: (score, 1 for a positive or 0)."""
+    """Return the area under the curve. Rows: (score, 1 for a positive or 0)."""
     rank, label = ranks(rows[:, 0]), rows[:, 1] > 0
     size = int(rank.max()) + 1 if len(rank) else 0
     return np.array([area(rank, label, times[place], size) for times in draws])
 
 
 def ranks(scores: Any) -> Any:
-    """Dense ranks: equal scores share one. Raises ValueError on NaN."""
+    """Return dense ranks: equal scores have the same rank. Raises ValueError on NaN."""
     array = np.asarray(scores, dtype=np.float64)
     if np.isnan(array).any():
         raise ValueError("a score is NaN: wants numbers (leave missing ones out)")
@@ -129,7 +131,7 @@ def ranks(scores: Any) -> Any:
 
 
 def area(rank: Any, label: Any, times: Any, size: int) -> float:
-    """Area under the curve when entry i counts `times[i]` times; NaN without both kinds."""
+    """Return the area under the curve if entry i counts `times[i]` times; NaN without both kinds."""
     positives = np.bincount(rank[label], times[label], minlength=size)
     negatives = np.bincount(rank[~label], times[~label], minlength=size)
     pairs = positives.sum() * negatives.sum()
@@ -147,7 +149,7 @@ OF_VALUES: dict[str, Callable[[Any], float]] = {
     "q3": lambda values: np.quantile(values, 0.75),
     "max": lambda values: values.max(),
 }
-"""Quartiles are interpolated linearly."""
+"""Statistics of values, by name. Quartiles are interpolated linearly."""
 
 
 def of_values(draws: Any, rows: Any, place: Any, of: str) -> Any:
@@ -160,20 +162,20 @@ def of_values(draws: Any, rows: Any, place: Any, of: str) -> Any:
 
 
 def length_adjusted(draws: Any, rows: Any, place: Any, ridge: float) -> Any:
-    """Rows: (won: 0 to 1, how much longer the answer is, weight)."""
+    """Return the win rate at equal length. Rows: (won: 0 to 1, difference of the lengths, weight)."""
     won, longer, weights = np.ascontiguousarray(rows.T)
     return rate_at_equal_length(won, longer, draws[:, place] * weights, ridge)
 
 
 def elo_rating(draws: Any, rows: Any, place: Any, model: int, level: Sequence[int], ridge: float, rating: float) -> Any:
-    """Return points: those of the anchor plus the mean gap of a model to the models that have it. Rows: [M*M], what
-    each of the M models won against each other one.
+    """Return a rating in points: the anchor's rating plus the mean gap of a model to the models that have it. Rows:
+    [M*M], points of each of the M models against each other.
     """
     return rating + POINTS_PER_NAT * _gaps(draws, rows, ridge)[:, model, list(level)].mean(-1)
 
 
 def elo_difference(draws: Any, rows: Any, place: Any, model: int, other: int, ridge: float) -> Any:
-    """Return the rating of a model less that of another one, points. Rows: as in `elo_rating`."""
+    """Return the rating of a model minus that of another, in points. Rows: as in `elo_rating`."""
     return POINTS_PER_NAT * _gaps(draws, rows, ridge)[:, model, other]
 
 
@@ -183,7 +185,7 @@ def _gaps(draws: Any, rows: Any, ridge: float) -> Any:
 
 @lru_cache(maxsize=1)
 def _gaps_of_bytes(draws: bytes, rows: bytes, shape: tuple[int, int], pairs: int, ridge: float) -> Any:
-    """Return the `gaps` [D,M,M] of draws. Those of the last draws are kept, since many numbers ask for the same."""
+    """Return the `gaps` [D,M,M] of draws. The results for the last draws are cached, since many numbers need the same."""
     points = np.frombuffer(draws).reshape(shape) @ np.frombuffer(rows).reshape(-1, pairs)
     models = math.isqrt(pairs)
     return gaps(points.reshape(shape[0], models, models), ridge)

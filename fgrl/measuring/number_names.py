@@ -1,8 +1,8 @@
-"""The one name of a measured number, and how people may write it.
+"""The name of a measured number, and the spellings that are accepted.
 
-`rule.punctuation:no_comma` is what `metrics.json` has under the metric `rule` as `punctuation:no_comma`. Every command
-and the report print this name. On input, upper case, spaces instead of underscores, `rule: punctuation:no comma`, and
-the last part alone (`no_comma`) are accepted too, and a stage may precede it (`evaluate/rule.kept`).
+`rule.punctuation:no_comma` is the number `punctuation:no_comma` of the metric `rule` in `metrics.json`. Every command
+and the report print this name. Input may also be in upper case, have spaces instead of underscores, `rule:
+punctuation:no comma`, or only the last part (`no_comma`), and a stage may precede it (`evaluate/rule.kept`).
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from fgrl.base.errors import UsageError
 problems = lazy.load("fgrl.registry.problems")
 
 METRICS = "metrics.json"
-"""In the product of a stage that measures."""
+"""File in the product of a stage that measures."""
 NOT_MODELS = ("differences", "about")
-"""Entries of a metric beside those of models."""
+"""Entries of a metric that are not models."""
 MOST_SUGGESTED, MOST_LISTED = 3, 8
-"""Names in a message about an unknown one."""
+"""Maximum numbers of suggested names, and of listed names, in a message about an unknown name."""
 
 
 @dataclass(frozen=True)
 class NumberName:
-    """A number of a metric. `str()` is the name that is printed."""
+    """Number of a metric. `str()` returns the printed name."""
 
     metric: str
     number: str
-    """Its key in `metrics.json`; empty where the metric has one number without a key."""
+    """Its key in `metrics.json`; empty if the metric has one number without a key."""
 
     def __str__(self) -> str:
-        """`METRIC.NUMBER`; the metric alone where the number has no other name."""
+        """Return `METRIC.NUMBER`, or only the metric if the number has no other name."""
         return self.metric if self.number in ("", "mean", self.metric) else f"{self.metric}.{self.number}"
 
     @property
     def keys(self) -> str:
-        """`METRIC.NUMBER` with the keys of `metrics.json`, as in `exact_match.exact_match`."""
+        """Return `METRIC.NUMBER` with the keys of `metrics.json`, as in `exact_match.exact_match`."""
         return f"{self.metric}.{self.number}" if self.number else self.metric
 
     def contains_any(self, texts: Sequence[str]) -> bool:
-        """Return True if the name, however it is written, contains one of the texts, and without texts."""
+        """Return True if the name, in any spelling, contains one of the texts, or if there are no texts."""
         return not texts or any(plain(text) in plain(name) for text in texts for name in (str(self), self.keys))
 
     def matches(self, text: str) -> int | None:
-        """Return the distance of a selector from this number, 0 for the whole name; None when it names another."""
+        """Return the distance of a selector from this number, 0 for the whole name; None if it names another number."""
         wanted, number = plain(text), plain(self.number)
         levels = (
             wanted in (plain(str(self)), plain(self.keys)),
@@ -57,8 +57,8 @@ class NumberName:
 
 
 def of_model(name: NumberName | str, model: str, models: Sequence[str], baseline: str | None) -> str:
-    """Return the name of one model's number, for sweeps and trackers: `METRIC.NUMBER` of the only model beside the
-    baseline, else `MODEL/METRIC.NUMBER`. models: all of the evaluation.
+    """Return the name of one model's number, for sweeps and trackers: `METRIC.NUMBER` for the only model other than the
+    baseline, else `MODEL/METRIC.NUMBER`. models: all models of the evaluation.
     """
     others = [each for each in models if each != baseline] or list(models)
     return str(name) if others == [model] else f"{model}/{name}"
@@ -66,7 +66,7 @@ def of_model(name: NumberName | str, model: str, models: Sequence[str], baseline
 
 @dataclass(frozen=True)
 class StageNumber:
-    """A number of an evaluation."""
+    """Number of an evaluation."""
 
     stage: str
     name: NumberName
@@ -76,16 +76,16 @@ class StageNumber:
 
 
 def plain(text: str) -> str:
-    """Return a name in the one spelling that is compared: lower case, underscores, `METRIC.NUMBER`."""
+    """Return a name in the spelling that is used for comparison: lower case, underscores, `METRIC.NUMBER`."""
     return text.strip().lower().replace(": ", ".").replace(" ", "_")
 
 
 def pick(known: Sequence[StageNumber], selector: str, prefer: str | None = None) -> StageNumber:
-    """Return the number that `[STAGE/]METRIC[.NUMBER]`, or a part that is clear without the rest, means.
+    """Return the number that `[STAGE/]METRIC[.NUMBER]`, or an unambiguous part of it, refers to.
 
-    prefer: the stage that is meant when several have the number.
+    prefer: stage to use if several have the number.
 
-    Raises `UsageError` when there is none, or when several fit equally well.
+    Raises `UsageError` if there is none, or if several match equally well.
     """
     stage, _, text = selector.rpartition("/")
     closeness = {number: number.name.matches(text) for number in known if not stage or number.stage == stage}
@@ -108,7 +108,9 @@ def check_known(known: Sequence[NumberName], texts: Sequence[str]) -> None:
 
 
 def _unknown(mistake: str, text: str, known: Sequence[NumberName]) -> UsageError:
-    """Suggests the names that resemble `text`, and lists all where they are few: an evaluation may have dozens."""
+    """Return an error that suggests the names similar to `text`, and lists all names if they are few: an evaluation may
+    have dozens.
+    """
     names = list(dict.fromkeys(map(str, known)))
     close = " or ".join(f'"{name}"' for name in problems.closest(plain(text), names, MOST_SUGGESTED))
     suggestion = f"; did you mean {close}?" if close else ""

@@ -1,9 +1,9 @@
-"""What a stage observed: of each number of each model the statistic, and the values that it is computed from.
+"""Observations of a stage: the statistic of each number of each model, and the values that it is computed from.
 
-observations.jsonl    first line: what the numbers share (prompts, units, options of each metric); then a line each
-metrics.json          the numbers derived from them, and the sha256 of `observations.jsonl`
+observations.jsonl    first line: common data of the numbers (prompts, units, options of each metric); then a line for
+each number metrics.json          the numbers derived from them, and the sha256 of `observations.jsonl`
 
-Intervals of differences between recipes, too, are computed from these values alone, whoever decided them.
+Intervals of differences between recipes are also computed only from these values, whatever judge or rule produced them.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ np = lazy.load("numpy")
 
 FILE = "observations.jsonl"
 DIGITS = 16
-"""Hex digits of a digest."""
+"""Number of hex digits of a digest."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The numbers of one metric."""
+    """Numbers of one metric."""
 
     numbers: Mapping[str, Mapping[str, Measured]]
-    """By model and name."""
+    """Numbers by model and name."""
     options: Mapping[str, Any]
     """Options of the bootstrap."""
     baseline: str | None = None
-    """The model that differences are taken to."""
+    """Name of the model for differences."""
     about: str = ""
     """Description of the computation."""
     depends: Sequence[str] = ()
     """The stage's settings that change its numbers, as paths in the stage's identity: `metrics.0`."""
     alike: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By model, what else its numbers depend on besides its own answers: {"answers of sft": digest}."""
+    """Digests of further inputs of a model's numbers besides its own answers, by model: {"answers of sft": digest}."""
 
     def derived(self) -> dict[str, Any]:
-        """Return the estimates as `Metric.measure` does. Raises `DataError` when two models have other clusters."""
+        """Return the estimates as `Metric.measure` does. Raises `DataError` if two models have different clusters."""
         about = {"about": self.about} if self.about else {}
         return against(self.numbers, self.baseline, self.options) | about
 
 
 @dataclass(frozen=True)
 class Observations:
-    """The numbers of a stage."""
+    """Numbers of a stage."""
 
     metrics: Mapping[str, Observed]
     prompts: Mapping[str, str] = field(default_factory=dict)
-    """Digest of each prompt with its references and its rubric, by id; empty where the stage asks no prompts."""
+    """Digest of each prompt with its references and its rubric, by id; empty if the stage has no prompts."""
     answers: Mapping[str, int] = field(default_factory=dict)
     """Number of answers, by model."""
 
@@ -73,10 +73,10 @@ class Observations:
 def against(
     measured: Mapping[str, Mapping[str, Measured]], baseline: str | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Estimates of each model's numbers, and under "differences" those of each other model's to the baseline's. Numbers
-    that are differences themselves have none.
+    """Return estimates of each model's numbers, and under "differences" those of each other model's to the baseline's.
+    Numbers that are themselves differences have none.
 
-    options: of `fgrl.measuring.statistics.estimate` and `difference`. Raises `DataError` when two models have other
+    options: of `fgrl.measuring.statistics.estimate` and `difference`. Raises `DataError` if two models have different
     clusters.
     """
     result: dict[str, Any] = {
@@ -124,7 +124,7 @@ def digest(value: Any) -> str:
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 OWN_LINE = ("statistic", "parameters", "n", "positives", "missing")
-"""Fields of `Measured` that a line has as they are."""
+"""Fields of `Measured` that a line has unchanged."""
 SHARED = ("options", "baseline", "about", "depends", "alike")
 """Fields of `Observed` that the first line has, by metric."""
 
@@ -151,7 +151,7 @@ def write(folder: Path, observations: Observations) -> str:
 
 
 def read(folder: Path) -> Observations | None:
-    """Return the observations of a product; None where there are none. Raises `DataError` for a damaged file."""
+    """Return the observations of a product; None if there are none. Raises `DataError` for a damaged file."""
     if not (folder / FILE).exists():
         return None
     try:
@@ -173,8 +173,8 @@ def read(folder: Path) -> Observations | None:
 
 
 def refreshed(report: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return `metrics.json`, with the numbers derived anew where the observations beside it are not those that they
-    were derived from.
+    """Return `metrics.json`. If the observations beside it are not the ones that its numbers were computed from, the
+    numbers are computed again.
     """
     known, file = report.get("observations"), folder / FILE
     if known is None or not file.exists() or digest_of_file(file) == known:

@@ -1,4 +1,4 @@
-"""Held-out prompts that a model was trained on: found, reported, refused or left out."""
+"""Held-out prompts that a model was trained on: they are found and reported, refused or left out."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ADVICE = "evaluate on prompts that no training reads (`skip`, `limit`), or set `
 
 @dataclass(frozen=True)
 class HeldOutItem:
-    """Something to measure on, and its prompt."""
+    """Item to measure on, with its prompt."""
 
     item: Any
     digests: tuple[int, int]
     """Digests of the prompt: `fgrl.rollouts.trained_prompts.digests`."""
     text: str
-    """Its beginning, for messages."""
+    """Beginning of the prompt, for messages."""
 
     @classmethod
     def of(cls, item: Any, prompt: str | list[Message]) -> HeldOutItem:
@@ -37,9 +37,9 @@ class HeldOutItem:
 
 
 def seen(items: Sequence[HeldOutItem], known: Collection[int]) -> str:
-    """Return the number of the prompts that the digests stand for, with the first of these; empty when there is none.
-    As in `3 of the 64 prompts that it
-    is evaluated on (2 word for word, 1 up to case, spaces and final punctuation), such as "Why?"`.
+    """Return the number of prompts that match the digests, with the first of them; empty if there are none. As in `3 of
+    the 64 prompts that it is evaluated on (2 word for word, 1 up to case, spaces and final punctuation), such as
+    "Why?"`.
     """
     shared = [item for item in items if item.is_among(known)]
     if not shared:
@@ -64,7 +64,7 @@ def settle(
 
     known: digests of the prompts that each model was trained on, by the model's name. `warn` reports the prompts that
     are among them and keeps all; `drop` leaves out the prompts that any of the models was trained on. Raises
-    `DataError` with `refuse`, and when nothing is left.
+    `DataError` with `refuse`, and if no item is left.
     """
     for name, digests in known.items() if policy != "drop" else ():
         if words := seen(items, digests):

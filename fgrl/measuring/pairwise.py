@@ -1,8 +1,8 @@
-"""Comparisons of two responses, whoever decides.
+"""Comparisons of two responses, by judges, rules or people.
 
-A `Ballot` is one look at two responses in one order, by a judge or by a rule. The ballots of one order or of both make
-a `PairOutcome`. A comparison of two models' answers, or a recorded verdict of a person, is a `Game`, and games of any
-number of models make a table of wins, ties and losses.
+A `Ballot` is one judgement of two responses in one order, by a judge or by a rule. The ballots of one or both orders
+make a `PairOutcome`. A comparison of two models' answers, or a recorded verdict of a person, is a `Game`, and games of
+any number of models make a table of wins, ties and losses.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ T = TypeVar("T")
 
 Orders = Literal["both", "one"]
 Disagreement = Literal["average", "drop", "tie"]
-"""The result of two orders with different verdicts: the verdict of their mean probability, a missing verdict, or a
-tie."""
+"""Result of two orders with different verdicts: the verdict of their mean probability, a missing verdict, or a tie."""
 
 VALUES: dict[Verdict, float] = {"first": 1.0, "tie": 0.5, "second": 0.0}
-"""Value of a verdict to the response shown first."""
+"""Value of a verdict for the response shown first."""
 _EXCHANGED: dict[Verdict, Verdict] = {"first": "second", "second": "first", "tie": "tie"}
 
 
@@ -34,26 +33,26 @@ _EXCHANGED: dict[Verdict, Verdict] = {"first": "second", "second": "first", "tie
 
 @dataclass(frozen=True)
 class Ballot:
-    """One look at two responses, in the order in which they were shown. Without a verdict it is missing."""
+    """One judgement of two responses, in the order in which they were shown. Without a verdict it is missing."""
 
     verdict: Verdict | None = None
     p: float | None = None
-    """Probability that the response shown first is better; None exactly where the verdict is missing."""
+    """Probability that the response shown first is better; None if and only if the verdict is missing."""
     weight: float = 1.0
 
     @classmethod
     def of_verdict(cls, verdict: Verdict | None, weight: float = 1.0) -> Ballot:
-        """Return a verdict without its own probability: 1, 0.5 or 0."""
+        """Return a ballot from a verdict without its own probability: 1, 0.5 or 0."""
         return cls() if verdict is None else cls(verdict, VALUES[verdict], weight)
 
     @classmethod
     def of_probability(cls, p: float | None) -> Ballot:
-        """Return the verdict that a probability comes to; None is missing."""
+        """Return a ballot from a probability, with the verdict that follows from it; None is missing."""
         return cls() if p is None else cls(more_probable(p), p)
 
     @property
     def side(self) -> int | None:
-        """1: the response shown first is better; -1: the second; 0: neither; None: missing."""
+        """Return 1 if the response shown first is better; -1 if the second is; 0 for neither; None if missing."""
         return None if self.verdict is None else int(2 * VALUES[self.verdict] - 1)
 
     def exchanged(self) -> Ballot:
@@ -64,15 +63,15 @@ class Ballot:
 
 
 def more_probable(p: float) -> Verdict:
-    """Return the verdict that a probability that the first is better comes to."""
+    """Return the verdict for a probability that the first response is better."""
     return "tie" if p == 0.5 else "first" if p > 0.5 else "second"
 
 
 def by_score(first: float | None, second: float | None, margin: float = 0.0) -> Ballot:
-    """Return a rule's ballot: the higher score (of a verifier, True) is better, scores that differ by at most `margin`
-    are a tie.
+    """Return a rule's ballot: the higher score (of a verifier, True) is better, and scores that differ by at most
+    `margin` are a tie.
 
-    A missing score (None) makes the ballot missing. A rule looks at each response by itself, so one order is enough.
+    A missing score (None) makes the ballot missing. A rule scores each response independently, so one order is enough.
     """
     if first is None or second is None:
         return Ballot()
@@ -81,7 +80,7 @@ def by_score(first: float | None, second: float | None, margin: float = 0.0) -> 
 
 
 def share_for_first(ballots: Iterable[Ballot]) -> float | None:
-    """Return the share for the response shown first, of the ballots that chose: 0.5 is no position bias. None where
+    """Return the share for the response shown first, among the ballots that chose: 0.5 is no position bias. None if
     none chose.
     """
     chosen = [ballot.side for ballot in ballots if ballot.side]
@@ -92,34 +91,34 @@ def share_for_first(ballots: Iterable[Ballot]) -> float | None:
 
 
 def in_orders(first: T, second: T, orders: Orders = "both") -> list[tuple[T, T]]:
-    """Two responses as they are shown, once for each order."""
+    """Return the two responses as they are shown, once for each order."""
     return [(first, second), (second, first)] if orders == "both" else [(first, second)]
 
 
 @dataclass(frozen=True)
 class PairOutcome:
-    """Two responses compared, from the ballots of one order or of both."""
+    """Comparison of two responses, from the ballots of one or both orders."""
 
     verdict: Verdict | None
-    """None: missing."""
+    """Verdict; None if it is missing."""
     p: float | None = None
-    """Probability that the first is better, the mean of both orders; None where a ballot is missing."""
+    """Probability that the first is better, the mean of both orders; None if a ballot is missing."""
     agree: bool | None = None
-    """True if both orders gave the same verdict; None: one is missing or was not asked for."""
+    """True if both orders gave the same verdict; None if one is missing or was not requested."""
     weight: float = 1.0
-    """Mean of the ballots'."""
+    """Mean weight of the ballots."""
 
     @property
     def value(self) -> float | None:
-        """Value of the verdict to the first: 1, 0.5 or 0; None where it is missing."""
+        """Return the value of the verdict for the first response: 1, 0.5 or 0; None if it is missing."""
         return None if self.verdict is None else VALUES[self.verdict]
 
 
 def compare(ballots: Sequence[Ballot], disagreement: Disagreement) -> PairOutcome:
-    """Return the ballots of one order, or of both: the second one then has the two responses exchanged (see
-    `in_orders`).
+    """Return the comparison from the ballots of one or both orders. In the second one the two responses are exchanged
+    (see `in_orders`).
 
-    With a ballot missing the comparison is missing.
+    If a ballot is missing, the comparison is missing.
     """
     weight = sum(ballot.weight for ballot in ballots) / len(ballots)
     aligned = [ballots[0], *(ballot.exchanged() for ballot in ballots[1:])]
@@ -136,13 +135,15 @@ def compare(ballots: Sequence[Ballot], disagreement: Disagreement) -> PairOutcom
 
 
 def compare_each(ballots: Sequence[Ballot], orders: Orders, disagreement: Disagreement) -> list[PairOutcome]:
-    """One comparison for each two responses; the ballots of its orders stand next to each other."""
+    """Return one comparison for each two responses; the ballots of its orders are next to each other."""
     step = 2 if orders == "both" else 1
     return [compare(ballots[start : start + step], disagreement) for start in range(0, len(ballots), step)]
 
 
 def counts(comparisons: Sequence[PairOutcome]) -> dict[str, int]:
-    """`pairs` that were compared, `disagreements` of two orders, `ties`, and `missing` verdicts."""
+    """Return the numbers of compared `pairs`, of `disagreements` between two orders, of `ties`, and of `missing`
+    verdicts.
+    """
     return {
         "pairs": len(comparisons),
         "disagreements": sum(comparison.agree is False for comparison in comparisons),
@@ -155,32 +156,32 @@ def counts(comparisons: Sequence[PairOutcome]) -> dict[str, int]:
 
 
 class Look(Record):
-    """One look at the two answers of a game."""
+    """One judgement of the two answers of a game."""
 
     first: str
-    """The model whose answer was shown first."""
+    """Model whose answer was shown first."""
     verdict: Verdict | None
-    """`first` is the answer that was shown first."""
+    """Verdict in which `first` is the answer that was shown first."""
 
 
 class Game(Record):
-    """The answers of two models to one prompt, compared."""
+    """Comparison of the answers of two models to one prompt."""
 
     id: str
     """Id of the prompt."""
     first: str
-    """A model."""
+    """Name of a model."""
     second: str
-    """The other model."""
+    """Name of the other model."""
     verdict: Verdict | None
-    """None: missing."""
+    """Verdict; None if it is missing."""
     p: float | None = None
     agree: bool | None = None
-    """As in `PairOutcome`."""
+    """Agreement of both orders, as in `PairOutcome`."""
     by: str = ""
-    """The judge, the rule or the person that decided; empty: unknown."""
+    """Judge, rule or person that decided; empty if unknown."""
     shown: list[Look] = []
-    """Empty: not known."""
+    """Judgements with their order of presentation; empty if unknown."""
 
     @classmethod
     def of(
@@ -191,17 +192,17 @@ class Game(Record):
 
     @property
     def value(self) -> float | None:
-        """As in `PairOutcome`."""
+        """Return the value of the verdict, as in `PairOutcome`."""
         return None if self.verdict is None else VALUES[self.verdict]
 
 
 def pairings(
     answers: Mapping[str, Sequence[Answer]], versus: str | None = None
 ) -> Iterator[tuple[str, str, Answer, Answer]]:
-    """Yield the answers that meet: (model, opponent, answer, the opponent's answer), by model, then by prompt.
+    """Yield the answers that are compared: (model, opponent, answer, the opponent's answer), by model, then by prompt.
 
-    versus: every other model meets this one; None: every two models meet. Raises `DataError` where a model has no
-    answer to a prompt of the other.
+    versus: model that every other model is compared with; None: every two models are compared. Raises `DataError` if a
+    model has no answer to a prompt of the other.
     """
     opponents = combinations(answers, 2) if versus is None else ((name, versus) for name in answers if name != versus)
     for name, opponent in opponents:
@@ -210,9 +211,10 @@ def pairings(
 
 
 def matched(name: str, answers: Sequence[Answer], versus: str, others: Sequence[Answer]) -> list[tuple[Answer, Answer]]:
-    """Every answer with one of the other model's to the same prompt; when that has fewer, they are used in turn.
+    """Return every answer with one of the other model's answers to the same prompt; if that model has fewer, they are
+    used in turn.
 
-    Raises `DataError` when it has none to a prompt, or one of the models has no answers at all.
+    Raises `DataError` if it has no answer to a prompt, or if one of the models has no answers at all.
     """
     for model, own in ((name, answers), (versus, others)):
         if not own:
@@ -227,16 +229,15 @@ def matched(name: str, answers: Sequence[Answer], versus: str, others: Sequence[
 
 
 PROMPT_ID = "prompt_id"
-"""Key of a sample's `meta`: the prompt that it is about, where several samples compare answers to one prompt."""
+"""Key of a sample's `meta` with the id of its prompt, if several samples compare answers to one prompt."""
 
 
 def recorded_games(samples: Iterable[Sample], by: Collection[str] | None = None) -> Iterator[Game]:
-    """Yield the verdicts that samples hold, of people for example, as games between the responses' authors
-    (`Response.by`).
+    """Yield the verdicts in samples, of people for example, as games between the responses' authors (`Response.by`).
 
-    by: only verdicts of these people or models. A recorded verdict is taken as it is. The prompt is `meta.prompt_id`,
-    or else the sample; the order on the annotation page is kept. Raises `DataError` for a compared response whose
-    author is not known, and for one that is compared with a response of the same author.
+    by: people or models whose verdicts count. A recorded verdict is used unchanged. The prompt is `meta.prompt_id`, or
+    else the sample; the order on the annotation page is kept. Raises `DataError` for a compared response with an
+    unknown author, and for one that is compared with a response of the same author.
     """
     for sample in samples:
         for verdict in sample.verdicts or ():
@@ -260,7 +261,7 @@ def _recorded(sample: Sample, verdict: PairVerdict) -> Game:
 
 
 def _recorded_looks(sample: Sample, verdict: PairVerdict) -> list[Look]:
-    """Return the look that the annotation page recorded: `meta.annotation.by.<person>.order` has the places of the
+    """Return the judgement that the annotation page recorded: `meta.annotation.by.<person>.order` has the places of the
     responses from left to right.
     """
     at: Any = sample.meta

@@ -1,11 +1,11 @@
-"""The model that drew answers which were credited with the help of that model (rewards that need "policy").
+"""Record of the model that drew answers whose rewards were computed with that model (rewards that need "policy").
 
 In the product of an evaluation:
 
-    answered_by.json    for each model that answered, by its name in the recipe, what identifies its weights
+    answered_by.json    identification of the weights of each answering model, by its name in the recipe
 
 While it runs, `answers-NAME.answered_by.json` beside the answers of one model (a file, and a folder of its parts) has
-the same, and is compared before answers that a killed process left are used.
+the same, and is compared before answers of a killed process are used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE = "answered_by.json"
 def checked(run: Run, name: str, spec: ModelSpec, part: Path) -> str:
     """Return the fingerprint of the weights of `spec`, whose answers are or will be in the file `part`.
 
-    Raises `PolicyNotLent` when the file or its parts exist and another model's answers are in it.
+    Raises `PolicyNotLent` if the file or its parts exist with another model's answers.
     """
     identity = passes.identity(spec, run)
     if part.exists() or part.with_suffix("").exists():
@@ -41,9 +41,9 @@ def checked(run: Run, name: str, spec: ModelSpec, part: Path) -> str:
 
 
 def record(run: Run, name: str, spec: ModelSpec, identity: str, model: Any, part: Path) -> None:
-    """Record beside `part` the weights of `model`, which draws the answers, and which the rewards ask.
+    """Record beside `part` the weights of `model`, which draws the answers, and which the rewards use.
 
-    identity: what `checked` returned for `spec`. Raises `PolicyNotLent` when `model` has other weights.
+    identity: result of `checked` for `spec`. Raises `PolicyNotLent` if `model` has other weights.
     """
     answering = identity if model.spec == spec else passes.identity(model.spec, run)
     if answering != identity:

@@ -1,5 +1,5 @@
-"""Common parts of metrics that rate models by games. They leave `games-<name>.jsonl` behind: of every game the
-prompt, the two models, the verdict, who decided, and what was shown first.
+"""Common parts of metrics that rate models by games. They write `games-<name>.jsonl` with the prompt, the two models,
+the verdict, its source, and the order of presentation of every game.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fgrl.measuring.statistics import Measured
 from fgrl.types import write_jsonl
 
 GAMES = "games-*.jsonl"
-"""Name of the file."""
+"""Pattern of the file's name."""
 
 
 class RatedMetric(RatingSettings, Compared):
-    """A metric that rates models by games between their answers. `difference` is to the best model, not to the
-    baseline.
-    """
+    """Metric that rates models by games between their answers. `difference` is to the best model, not to the baseline."""
 
     versus: str | None = None
-    """Every other model meets this one; null: every two models meet, once on each prompt and answer."""
+    """Model that every other model is compared with; null: every two models are compared, once on each prompt and
+    answer.
+    """
 
     _games: list[Game] = PrivateAttr(default_factory=list)
 

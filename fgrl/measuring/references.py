@@ -12,13 +12,13 @@ from fgrl.types import Sample
 
 
 class Referenced(Labelled, Comparison):
-    """A `Comparison` of answers with their references, the best one of several (RLA, section 4.2.1).
+    """`Comparison` of answers with their references, the best one of several (RLA, section 4.2.1).
 
-    `numbers` and `about` see only answers that have a reference.
+    `numbers` and `about` only get answers that have a reference.
     """
 
     def counted(self, answers: Mapping[str, Sequence[Answer]]) -> Mapping[str, Sequence[Answer]]:
-        """Those that have a reference. Raises `DataError` when the data gave a prompt no reference at all."""
+        """Return the answers that have a reference. Raises `DataError` if a prompt has no reference in the data."""
         for answer in (answer for own in answers.values() for answer in own):
             self._check(answer.id, answer.references)
         return {model: [answer for answer in own if self.usable(answer.references)] for model, own in answers.items()}

@@ -1,4 +1,4 @@
-"""Grades of relevances: how well their weights find the tokens that were marked."""
+"""Grades of relevances: how well their weights identify the marked tokens."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ torch = lazy.load("torch")
 
 @dataclass(frozen=True)
 class Graded:
-    """The tokens of a response under one criterion: which are marked, and how a relevance weighs them."""
+    """Tokens of a response under one criterion, with their marks and the weights of a relevance."""
 
     prompt: str
     group: str
-    """The kind of the criterion: the rule's id, or "judged"."""
+    """Kind of the criterion: the rule's id, or "judged"."""
     marked: Sequence[bool]
-    """[T]"""
+    """[T]: True for each marked token."""
     weight: Sequence[float] | None
-    """[T]; None where the relevance is not known."""
+    """[T]: weight of each token; None if the relevance is unknown."""
 
 
 def grade(relevance: Relevance, samples: Sequence[Sample], rules: CriterionRules, tokenizer: Any) -> Iterator[Graded]:
-    """Each sample's tokens with their marks and weights. Raises `DataError` for a sample that is not of one
-    criterion.
+    """Yield each sample's tokens with their marks and weights. Raises `DataError` for a sample that does not have
+    exactly one criterion.
     """
     encoded = [rollouts.encode_text(tokenizer, text_of(sample)) for sample in samples]
     tokens = rollouts.pad([[0]] * len(samples), [ids for ids, _offsets in encoded], pad_id=0, eos_ids=())
@@ -58,7 +58,7 @@ def grade(relevance: Relevance, samples: Sequence[Sample], rules: CriterionRules
 
 
 def text_of(sample: Sample) -> str:
-    """Return the response whose tokens are graded; empty where there is none."""
+    """Return the response whose tokens are graded; empty if there is none."""
     response = sample.chosen_response
     return "" if response is None else response.text
 
@@ -75,7 +75,9 @@ def checked(row: int, sample: Sample, rules: CriterionRules) -> Checked:
 
 
 def numbers(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
-    """`precision`, `recall`, `f1`, `auc`, `unweighed`, and the first four of each kind of criterion, as `f1 <kind>`."""
+    """Return `precision`, `recall`, `f1`, `auc`, `unweighed`, and the first four for each kind of criterion, as `f1
+    <kind>`.
+    """
     result = shares(graded, threshold)
     result["unweighed"] = statistics.weighted_mean(
         [float(row.weight is None) for row in graded], [row.prompt for row in graded]
@@ -87,9 +89,8 @@ def numbers(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
 
 
 def shares(graded: Sequence[Graded], threshold: float) -> dict[str, Measured]:
-    """Return shares of the tokens of all responses: `precision` is undefined where none is relevant, `recall` where
-    none is marked, `f1`
-    where none is either; responses without weights are left out.
+    """Return shares of the tokens of all responses: `precision` is undefined if none is relevant, `recall` if none is
+    marked, `f1` if neither occurs; responses without weights are left out.
     """
     rows: list[tuple[float, ...] | None] = []
     for row in graded:

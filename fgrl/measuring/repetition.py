@@ -1,4 +1,4 @@
-"""What answers repeat: their own words, their prompt, answers to other prompts. Case is ignored."""
+"""Repetitions in answers: of their own words, of their prompt, and of answers to other prompts. Case is ignored."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def words_of(text: str) -> list[str]:
 
 
 def copied_share(answer: Answer, size: int) -> float | None:
-    """Return the share of an answer's words that lie in runs of `size` words which the messages of its prompt have in the
-    same order; None for an answer without words.
+    """Return the share of an answer's words in runs of `size` words that occur in the same order in the messages of its
+    prompt; None for an answer without words.
     """
     own, asked = words_of(answer.text), asked_words(answer)
     runs = {tuple(asked[start : start + size]) for start in range(len(asked) - size + 1)}
@@ -33,7 +33,7 @@ def asked_words(answer: Answer) -> list[str]:
 
 
 def given_to_others(answers: Sequence[Answer]) -> list[float]:
-    """1 for an answer that is word for word the answer to another prompt, too."""
+    """Return 1 for an answer that is word for word also the answer to another prompt, else 0."""
     prompts: dict[tuple[str, ...], set[str]] = defaultdict(set)
     texts = [tuple(words_of(answer.text)) for answer in answers]
     for answer, text in zip(answers, texts, strict=True):
@@ -42,6 +42,6 @@ def given_to_others(answers: Sequence[Answer]) -> list[float]:
 
 
 def distinct(words: Sequence[str], n: int) -> float | None:
-    """Different n-grams / n-grams; None when there is none."""
+    """Return different n-grams / n-grams; None if there are none."""
     grams = list(zip(*(words[start:] for start in range(n)), strict=False))
     return len(set(grams)) / len(grams) if grams else None

@@ -1,4 +1,4 @@
-"""Common parts of metrics that measure the rewards which an evaluation recorded."""
+"""Common parts of metrics on the rewards that an evaluation recorded."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class OfRewards(Comparison):
             raise ValueError(f"{self.called} reads token rewards, and this evaluation has no `rewards`: name one there")
 
     def recorded(self, answers: Sequence[Answer], column: str = "token_rewards") -> dict[str, list[Any]]:
-        """Return a column of the answers, by reward; nothing where all answers were given as text.
+        """Return a column of the answers, by reward; empty if all answers were given as text.
 
-        Raises `DataError` when an answer lacks a reward, or the evaluation recorded none.
+        Raises `DataError` if an answer lacks a reward, or if the evaluation recorded none.
         """
         columns: list[dict[str, Any]] = [getattr(answer, column) for answer in answers]
         if answers and all(answer.given for answer in answers):

@@ -1,7 +1,7 @@
-"""Numbers of one set of spans against another on the same responses.
+"""Numbers that compare one set of spans with another on the same responses.
 
-The right set is graded, the left one is what it is compared with: precision is a share of what right marks, recall a
-share of what left marks. Counts are summed over responses before they are divided, and intervals resample prompts.
+The right set is graded, the left one is the reference: precision is a share of the right set's marks, recall a share of
+the left set's marks. Counts are summed over responses before they are divided, and intervals resample prompts.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ np = lazy.load("numpy")
 
 QUARTILES = (0.25, 0.5, 0.75)
 KINDS = {"good": True, "bad": False}
-"""Of responses."""
+"""Kinds of responses: True for good ones."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A span without what does not matter for grading."""
+    """Span reduced to the fields that matter for grading."""
 
     start: int
     end: int
     label: str
     length: int
-    """Units that share a character with it."""
+    """Number of units that share a character with it."""
 
 
 @dataclass(frozen=True)
 class GradedResponse:
-    """A response as both sides mark it."""
+    """Response with the marks of both sides."""
 
     left: Sequence[str | None]
-    """[U] the label of each unit; None: neutral."""
+    """[U] label of each unit on the left side; None: neutral."""
     right: Sequence[str | None]
-    """[U]"""
+    """[U] label of each unit on the right side."""
     left_spans: Sequence[Place] = ()
-    """Distinct spans."""
+    """Distinct spans of the left side."""
     right_spans: Sequence[Place] = ()
     uncovered: int = 0
     """Number of the right side's spans that cover no unit."""
     quotes: int | None = None
-    """Number of quotes by the right side's annotator; None: not recorded."""
+    """Number of quotes by the right side's annotator; None if it was not recorded."""
     unmatched: int = 0
-    """Those that were not found in the response."""
+    """Number of these quotes that were not found in the response."""
 
 
 Rows = Sequence[GradedResponse | None]
-"""One for each response of the left side; None where the right side has none."""
+"""One graded response for each response of the left side; None if the right side has none."""
 
 
 def of_units(
@@ -63,18 +63,18 @@ def of_units(
 ) -> dict[str, Measured]:
     """Return for each label `LABEL_precision`, `LABEL_recall`, `LABEL_f1` (Table 1 of Text2Grad) and
     `LABEL_overlap_index`: units with the label on both sides / units with it on either (the paper's Table 6 names an
-    Overlap Unit Index without a formula). `LABEL_run_overlap`: the same of runs, as the authors' release has it
+    Overlap Unit Index without a formula). `LABEL_run_overlap`: the overlap of runs, as in the authors' release
     (`run_overlap`), mean over responses.
 
     `neutral`, `left_neutral`: the share of units that the side does not mark. `marked`, `left_marked`, `length`: units
-    per response that the side marks, and that there are (the tokens per sample of the paper's Table 12). `missing`: of
-    the left side's responses, the share that the right side lacks. `uncovered`: of the right side's spans, the share
-    that covers no unit.
+    per response that the side marks, and all units (the tokens per sample of the paper's Table 12). `missing`: share of
+    the left side's responses that the right side lacks. `uncovered`: share of the right side's spans that cover no
+    unit.
 
-    `LABEL_precision_gain`: precision less that of marking everything. good: whether each response is good, None where
-    nobody knows. `LABEL_in_good`, `LABEL_in_bad`: of the good and the bad responses, the share in which the right side
-    marks a unit with the label; the same share in both says nothing about which is good. `missing_good`, `missing_bad`:
-    `missing` of each kind.
+    `LABEL_precision_gain`: precision minus that of marking everything. good: True for each good response, None if it is
+    unknown. `LABEL_in_good`, `LABEL_in_bad`: share of the good and of the bad responses in which the right side marks a
+    unit with the label; if both shares are equal, the label contains no information about which is good.
+    `missing_good`, `missing_bad`: `missing` for each kind.
     """
 
     def each(count: Callable[[GradedResponse], Any]) -> list[Any]:
@@ -112,7 +112,7 @@ def of_units(
 
 
 def counts(row: GradedResponse, label: str) -> tuple[int, int, int]:
-    """Return how many units have the label on both sides, on the right, on the left."""
+    """Return the numbers of units with the label on both sides, on the right, and on the left."""
     left, right = ([own == label for own in side] for side in (row.left, row.right))
     return sum(a and b for a, b in zip(left, right, strict=True)), sum(right), sum(left)
 
@@ -123,9 +123,9 @@ def marks(row: GradedResponse, label: str) -> bool:
 
 
 def run_overlap(row: GradedResponse, label: str) -> float:
-    """Return the mean, over the left side's runs of units with the label that share a unit with a run of the right
-    side, of the highest overlap with one; 0 where there is no such run. A run is as long as neighbouring units have the
-    label.
+    """Return the mean over some of the left side's runs of units with the label, of the highest overlap with a run of
+    the right side; only runs that share a unit with such a run count. 0 if there are none. A run extends over all
+    neighbouring units with the label.
     """
     left, right = (runs_of(side, label) for side in (row.left, row.right))
     best = [max((overlap(run, other) for other in right), default=0.0) for run in left]
@@ -134,7 +134,7 @@ def run_overlap(row: GradedResponse, label: str) -> float:
 
 
 def runs_of(side: Sequence[str | None], label: str) -> list[tuple[int, int]]:
-    """Return [start, end) of each longest run of units with the label."""
+    """Return [start, end) of each maximal run of units with the label."""
     runs: list[tuple[int, int]] = []
     for place, own in enumerate(side):
         if own != label:
@@ -149,15 +149,16 @@ def of_spans(
 ) -> dict[str, Measured]:
     """Return numbers for each label, in characters.
 
-    `LABEL_left`, `LABEL_right`: how many spans a side has. `LABEL_exact`: how many are on both sides. `LABEL_partial`:
-    how many others of the left side share a character with a span of the right side (the paper's Table 6: GT / Pred
-    (Exact - Partial)). `LABEL_exact_precision`, `LABEL_exact_recall`: exact ones, as a share of the right and of the
-    left side's. `LABEL_partial_precision`, `LABEL_partial_recall`: exact and partial ones of the right and of the left
-    side, as a share of them. `LABEL_overlap_N`: of the right side's spans, the share that has at least N% of characters
-    in common with one span of the left side, of the characters of both (Table 7: 90%).
+    `LABEL_left`, `LABEL_right`: number of spans of a side. `LABEL_exact`: number of spans on both sides.
+    `LABEL_partial`: number of other spans of the left side that share a character with a span of the right side (the
+    paper's Table 6: GT / Pred (Exact - Partial)). `LABEL_exact_precision`, `LABEL_exact_recall`: exact spans, as a
+    share of the right and of the left side's spans. `LABEL_partial_precision`, `LABEL_partial_recall`: exact and
+    partial spans of the right and of the left side, as a share of all its spans. `LABEL_overlap_N`: share of the right
+    side's spans that have at least N% of the characters of both in common with one span of the left side (Table 7:
+    90%).
 
-    `unmatched`: of the quotes that the right side's annotator gave, the share that was not found; missing where the
-    annotations do not record how quotes were found.
+    `unmatched`: share of the quotes of the right side's annotator that were not found; missing if the annotations do
+    not record how quotes were found.
     """
     numbers: dict[str, Measured] = {}
     for label in labels:
@@ -217,26 +218,26 @@ def touches(span: tuple[int, int], others: Any) -> bool:
 
 
 def overlap(one: tuple[int, int], other: tuple[int, int]) -> float:
-    """Characters in both spans / characters in either; 0 to 1, and 0 for two empty spans."""
+    """Return characters in both spans / characters in either; 0 to 1, and 0 for two empty spans."""
     both = max(0, min(one[1], other[1]) - max(one[0], other[0]))
     either = (one[1] - one[0]) + (other[1] - other[0]) - both
     return both / either if either else 0.0
 
 
 class MarkedSpan(NamedTuple):
-    """A row of the table of spans that one side marks."""
+    """Row of the table of spans that one side marks."""
 
     prompt: Hashable
     label: str
     length: int
-    """In units."""
+    """Length in units."""
     right: bool | None = None
-    """True if it is right, by the other side or by a person; None: nobody says."""
+    """True if it is correct, by the other side or by a person; None if nobody judged it."""
 
 
 def right_side(rows: Rows, prompts: Sequence[Hashable]) -> list[MarkedSpan]:
-    """Return the right side's spans, each with whether it shares a character with a span of the same label of the left
-    side.
+    """Return the right side's spans, each with whether it shares a character with a span of the left side with the same
+    label.
     """
     found = []
     known = ((row, prompt) for row, prompt in zip(rows, prompts, strict=True) if row is not None)
@@ -248,7 +249,8 @@ def right_side(rows: Rows, prompts: Sequence[Hashable]) -> list[MarkedSpan]:
 
 
 def of_lengths(spans: Sequence[MarkedSpan], prompts: Sequence[Hashable], labels: Sequence[str]) -> dict[str, Measured]:
-    """Units per span of each label: `LABEL_mean`, `_min`, `_q1`, `_median`, `_q3`, `_max` (Table 18 of Text2Grad).
+    """Return units per span of each label: `LABEL_mean`, `_min`, `_q1`, `_median`, `_q3`, `_max` (Table 18 of
+    Text2Grad).
 
     prompts: of all responses, with and without spans. Quartiles are interpolated linearly.
     """
@@ -262,12 +264,11 @@ def of_lengths(spans: Sequence[MarkedSpan], prompts: Sequence[Hashable], labels:
 
 
 def by_length(spans: Sequence[MarkedSpan], prompts: Sequence[Hashable], labels: Sequence[str]) -> dict[str, Measured]:
-    """Return for each label the share of right spans, `LABEL_all`, and by the quarter of their length,
+    """Return for each label the share of correct spans, `LABEL_all`, and by the quarter of their length,
     `LABEL_quarter_1` (the shortest) to `LABEL_quarter_4` (Table 19 of Text2Grad).
 
-    prompts: of all responses. A span as long as a quartile belongs to the quarter below it, so of spans of few lengths
-    a quarter may be empty. The quartiles are those of all spans of the label of which somebody says whether they are
-    right.
+    prompts: of all responses. A span as long as a quartile belongs to the quarter below it, so with few different
+    lengths a quarter may be empty. The quartiles are over all spans of the label that were judged.
     """
     numbers: dict[str, Measured] = {}
     for label in labels:

@@ -1,4 +1,4 @@
-"""Two sets of spans on the same responses: read, matched, cut into units (tokens, words, characters), and moved at
+"""Two sets of spans on the same responses: read, matched, divided into units (tokens, words, characters), and moved at
 random.
 """
 
@@ -35,12 +35,14 @@ class SpanSet(Settings):
     """Spans that one annotator marked in responses."""
 
     data: Reader
-    """Samples whose responses have annotations."""
+    """Reader of samples whose responses have annotations."""
     by: str | None = None
-    """The annotator (`Annotation.by`) whose spans are taken; null: a response has annotations of one annotator only."""
+    """Annotator (`Annotation.by`) whose spans are used; null: each response must have annotations of only one
+    annotator.
+    """
 
     def read(self) -> Iterator[Sample]:
-        """Yield the samples, with no annotations but the chosen ones.
+        """Yield the samples with only the chosen annotations.
 
         Raises `DataError` for a response with annotations of several annotators of which none is chosen.
         """
@@ -60,34 +62,34 @@ class SpanSet(Settings):
 
 @dataclass(frozen=True)
 class MarkedResponse:
-    """A response with the spans of one annotator."""
+    """Response with the spans of one annotator."""
 
     id: str
     """Id of its sample."""
     prompt: str
-    """The unit that intervals resample: responses to one prompt share it."""
+    """Unit that intervals resample: responses to one prompt share it."""
     sample: Sample
     text: str
     spans: tuple[Span, ...]
     annotations: tuple[Annotation, ...]
     quotes: int | None = None
-    """Number of quotes by the annotator; None: it was not recorded."""
+    """Number of quotes by the annotator; None if it was not recorded."""
     unmatched: int = 0
-    """Number of them that were not found in the text."""
+    """Number of these quotes that were not found in the text."""
     passed: bool | None = None
-    """Whether it passed its tests; None: that was not recorded."""
+    """True if it passed its tests; None if that was not recorded."""
 
     @property
     def good(self) -> bool | None:
-        """Whether it passed its tests or, where they were not run, whether the labels of its spans add up to more than 0;
-        None where they add up to 0.
+        """Return whether it passed its tests or, if they were not run, whether the labels of its spans add up to more
+        than 0; None if they add up to 0.
         """
         total = sum(span.label for span in self.spans)
         return (total > 0 if total else None) if self.passed is None else self.passed
 
     @property
     def key(self) -> tuple[str, str]:
-        """Two sets are matched by it."""
+        """Return the key by which two sets are matched."""
         return self.id, self.text
 
 
@@ -95,10 +97,10 @@ Marks = dict[tuple[str, str], MarkedResponse]
 
 
 def marks(samples: Sequence[Sample]) -> tuple[Marks, dict[str, int]]:
-    """Every annotated response by (sample id, text), and counts of what was left out.
+    """Return every annotated response by (sample id, text), and counts of the left-out ones.
 
-    A response without an annotation is missing: nobody knows what its spans would be. One whose annotation has no spans
-    is all neutral.
+    A response without an annotation is missing, because its spans are unknown. A response whose annotation has no spans
+    is neutral as a whole.
     """
     result: Marks = {}
     left_out: Counter[str] = Counter()
@@ -120,8 +122,8 @@ def marks(samples: Sequence[Sample]) -> tuple[Marks, dict[str, int]]:
 
 
 def recorded_matches(sample: Sample, response: Response) -> list[str | None] | None:
-    """Return how each quote of the response's annotators was found (None: not at all); None where this was not
-    recorded.
+    """Return for each quote of the response's annotators how it was found (None: not found); None as a whole if this
+    was not recorded.
 
     `matches` has the records of `fgrl.feedback.quoting.Quotes`, by annotator in the response's meta, or as one list in
     the sample's. A quote has an entry for each of its places, next to each other.
@@ -145,7 +147,7 @@ def recorded_matches(sample: Sample, response: Response) -> list[str | None] | N
 
 
 def matched(left: Marks, right: Marks) -> list[MarkedResponse | None]:
-    """Return the right side's response for each of the left side's, in their order; None where there is none."""
+    """Return the right side's response for each of the left side's, in their order; None if there is none."""
     return [right.get(key) for key in left]
 
 
@@ -154,14 +156,14 @@ def matched(left: Marks, right: Marks) -> list[MarkedResponse | None]:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels that are distinguished, by name."""
+    """Labels that are distinguished, by name."""
 
     values: Mapping[str, float]
     by_sign: bool
 
     @classmethod
     def of(cls, chosen: Mapping[str, float] | None, spans: Iterator[Span]) -> Labels:
-        """Return the chosen ones, or `positive` and `negative` by the sign of a label, and `zero` where a span has the
+        """Return the chosen labels, or `positive` and `negative` by the sign of a label, and `zero` if a span has the
         label 0.
 
         Raises `DataError` for a span whose label is not among the chosen ones.
@@ -180,7 +182,7 @@ class Labels:
         return cls(dict(chosen), by_sign=False)
 
     def name(self, label: float) -> str:
-        """Return the name of a span of this label."""
+        """Return the name of a label."""
         if self.by_sign:
             return "positive" if label > 0 else "negative" if label < 0 else "zero"
         return next(name for name, value in self.values.items() if value == label)
@@ -190,8 +192,8 @@ class Labels:
 
 
 def units(text: str, unit: Unit, tokenizer: Any = None) -> Offsets:
-    """Characters of each unit of a text. tokens: those of the tokenizer; words: runs of letters and digits, other marks
-    one by one; characters: all of them, white space included.
+    """Return the characters of each unit of a text. tokens: those of the tokenizer; words: runs of letters and digits,
+    and other marks separately; characters: all of them, including white space.
     """
     if unit == "tokens":
         return rollouts.encode_text(tokenizer, text)[1]
@@ -205,9 +207,9 @@ def labels_of_units(
 ) -> list[str | None]:
     """Return the name of each unit's label [U]; None for a neutral unit, which no span covers.
 
-    A span of the label 0 is not neutral: it marks. Where spans of different signs meet, their characters are resolved
-    first (`ops.tokens_of_spans`). Of several labels of a unit the lowest counts (`poor`), the highest (`good`), or none
-    (`cancel`).
+    A span with the label 0 is a mark, not neutral. If spans of different signs overlap, their characters are resolved
+    first (`ops.tokens_of_spans`). If a unit has several labels, the lowest counts (`poor`), the highest (`good`), or
+    none (`cancel`).
     """
     covering: list[dict[str, float]] = [{} for _unit in offsets]
     for span, own in zip(spans, ops.tokens_of_spans(spans, offsets, text, policy, conflict), strict=True):
@@ -224,7 +226,7 @@ def _settled(several: Mapping[str, float], conflict: Conflict) -> str | None:
 
 
 def uncovered(spans: Sequence[Any], offsets: Offsets, policy: TokenPolicy, text: str) -> list[int]:
-    """Places among `spans` (anything with a start and an end) of those that no unit belongs to."""
+    """Return the places of those `spans` (objects with a start and an end) to which no unit belongs."""
     return ops.uncovered_spans([Span(start=span.start, end=span.end) for span in spans], offsets, text, policy)
 
 
@@ -243,16 +245,17 @@ def belonging(span: Span, offsets: Offsets, policy: TokenPolicy, text: str) -> i
 
 
 def without_spans(marked: MarkedResponse) -> MarkedResponse:
-    """Return the response with nothing marked."""
+    """Return the response without spans."""
     return replace(marked, spans=(), quotes=None, unmatched=0)
 
 
 def shuffled(marked: MarkedResponse, offsets: Offsets, policy: TokenPolicy, seed: int) -> MarkedResponse:
-    """Return the spans with their labels and lengths at random places: as many units are marked, but elsewhere.
+    """Return the spans with their labels and lengths at random places: the same number of units is marked, but
+    elsewhere.
 
-    A span to which n units belong goes to n neighbouring units; one to which none belongs is left out. The moved spans
-    do not overlap, unless they have more units together than the response has. Which places they get depends on the
-    seed, the sample's id and the text alone.
+    A span to which n units belong is moved to n neighbouring units; a span without units is left out. The moved spans
+    do not overlap, unless they have more units together than the response has. Their places depend only on the seed,
+    the sample's id and the text.
     """
     generator = random.Random(f"{seed} {marked.id} {marked.text}")
     cells = [offset for offset in offsets if offset[0] < offset[1]]

@@ -1,8 +1,8 @@
 """Intervals: means, areas under the curve and paired differences, resampled by cluster.
 
-Answers to one prompt resemble each other, so what is drawn with replacement is the prompt with all its answers (cluster
-bootstrap; Davison and Hinkley 1997, section 3.8), and a difference of two models draws the same prompts for both.
-Intervals are percentiles of the draws (Efron 1981). numpy and scipy are loaded at the first use.
+Answers to one prompt are similar, so the prompt with all its answers is drawn with replacement (cluster bootstrap;
+Davison and Hinkley 1997, section 3.8), and a difference of two models draws the same prompts for both. Intervals are
+percentiles of the draws (Efron 1981). numpy and scipy are loaded at the first use.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ stats = lazy.load("scipy.stats")
 
 
 class Estimate(Record):
-    """A number and the interval around it. None = missing; `note` gives the reason."""
+    """Number with its interval. None = missing; `note` gives the reason."""
 
     mean: float | None
-    """The value on all the data (a mean, a share, an area under the curve, or a difference of two of them)."""
+    """Value on all the data (a mean, a share, an area under the curve, or a difference of two of them)."""
     low: float | None = None
     high: float | None = None
     n: int = 0
@@ -37,22 +37,22 @@ class Estimate(Record):
 
     @property
     def changed(self) -> bool | None:
-        """True if the interval of a difference excludes zero; None without an interval."""
+        """Return True if the interval of a difference excludes zero; None without an interval."""
         return None if self.low is None or self.high is None else self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A number before it is resampled, as data: the name of a statistic, and the values that it is computed from. The
-    two sides of a difference are two of these.
+    """Number before resampling, as data: the name of a statistic, and the values that it is computed from. Each side of
+    a difference is such a number.
     """
 
     clusters: tuple[Hashable, ...]
-    """What is resampled: prompts, for example."""
+    """Resampled units, for example prompts."""
     statistic: str
-    """A name in `named_statistics.STATISTICS`; see there for the rows and the parameters."""
+    """Name in `named_statistics.STATISTICS`; see there for the rows and the parameters."""
     rows: Any
-    """[R,K]"""
+    """[R,K] values."""
     n: int
     """Number of values: answers, or tokens."""
     place: Any = None
@@ -70,14 +70,14 @@ class Measured:
             )
 
     def of_draws(self, draws: Any) -> Any:
-        """Return the values [D] in draws [D,G] of the clusters; NaN where a draw leaves the value undefined."""
+        """Return the values [D] in draws [D,G] of the clusters; NaN if a draw leaves the value undefined."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return named.STATISTICS[self.statistic](draws, self.rows, self.place, **self.parameters)
 
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """Numbers of the same clusters, in any order, put together in every draw."""
+    """Numbers of the same clusters, in any order, combined in every draw."""
 
     parts: Sequence[Measured | Combined]
     how: Literal["mean", "difference"]
@@ -90,7 +90,7 @@ class Combined:
         return self.parts[0].clusters
 
     def of_draws(self, draws: Any) -> Any:
-        """See `Measured`; draws are of the first part's clusters."""
+        """Return the values, as `Measured`; draws are of the first part's clusters."""
         place = {name: position for position, name in enumerate(self.clusters)}
         orders = ([place[name] for name in part.clusters] for part in self.parts)
         values = [part.of_draws(draws[:, order]) for part, order in zip(self.parts, orders, strict=True)]
@@ -104,11 +104,12 @@ def weighted_mean(
     weights: Sequence[float] | None = None,
     every: Sequence[Hashable] = (),
 ) -> Measured:
-    """sum(weight * value) / sum(weight) over all values; None and NaN values are left out, their clusters are not.
+    """Return sum(weight * value) / sum(weight) over all values; None and NaN values are left out, but not their
+    clusters.
 
-    every: clusters to resample as well, which may have no value; two sides of a difference need the same ones.
-    With `weights` = tokens of each answer and `values` = per-token means this is the mean over tokens.
-    Raises ValueError when the lengths differ, a weight is negative, or a value is infinite.
+    every: further clusters to resample, which may have no value; two sides of a difference need the same clusters. With
+    `weights` = tokens of each answer and `values` = per-token means this is the mean over tokens. Raises ValueError if
+    the lengths differ, a weight is negative, or a value is infinite.
     """
     weights = [1.0] * len(values) if weights is None else weights
     _check_lengths(values=values, clusters=clusters, weights=weights)
@@ -127,9 +128,9 @@ def weighted_mean(
 
 
 def lower_tail_mean(values: Sequence[float | None], clusters: Sequence[Hashable], share: float) -> Measured:
-    """Mean of the lowest `share` of the values (expected shortfall; the value on the edge counts in part).
+    """Return the mean of the lowest `share` of the values (expected shortfall; the value on the edge counts partly).
 
-    None and NaN values are left out, their clusters are not.
+    None and NaN values are left out, but not their clusters.
     """
     if not 0 < share <= 1:
         raise ValueError(f"share {share}: wants more than 0 and at most 1")
@@ -148,7 +149,7 @@ def area_under_curve(
     clusters: Sequence[Hashable],
     every: Sequence[Hashable] = (),
 ) -> Measured:
-    """`auc` of clustered scores. Scores of one cluster are drawn together.
+    """Return `auc` of clustered scores. Scores of one cluster are drawn together.
 
     every: as in `weighted_mean`.
     """
@@ -174,12 +175,11 @@ def of_sums(
     parameters: Mapping[str, Any] = PART_OF_WHOLE,
     every: Sequence[Hashable] = (),
 ) -> Measured:
-    """Return a statistic of the rows' sums [K], for numbers that are no mean of answers: F1 of counts, BLEU of a
+    """Return a statistic of the rows' sums [K], for numbers that are not a mean of answers: F1 of counts, BLEU of a
     corpus.
 
     Each draw sums the rows of the clusters that it drew, so the interval is of the statistic itself. A row that is None
-    is left out, its cluster is not.
-    Raises ValueError when the lengths differ.
+    is left out, but not its cluster. Raises ValueError if the lengths differ.
     """
     _check_lengths(rows=rows, clusters=clusters)
     names, index = clustered([*clusters, *every])
@@ -199,9 +199,7 @@ OVERLAPS = {
     "f1": ((2, 0, 0), (0, 1, 1)),
     "overlap_index": ((1, 0, 0), (-1, 1, 1)),
 }
-"""Numbers of what is in both of two sets, as quotients of weighted sums of counts: in both, in the first, in the
-second.
-"""
+"""Overlaps of two sets, as quotients of weighted sums of counts: in both, in the first, in the second."""
 
 
 def overlaps(
@@ -209,7 +207,7 @@ def overlaps(
     clusters: Sequence[Hashable],
     names: Sequence[str] = ("precision", "recall", "f1"),
 ) -> dict[str, Measured]:
-    """Return numbers of `OVERLAPS`. rows: the three counts; the first set is graded, the second what it should be."""
+    """Return numbers of `OVERLAPS`. rows: the three counts; the first set is graded, the second is the reference."""
     weights = ((name, *OVERLAPS[name]) for name in names)
     return {name: of_sums(rows, clusters, parameters={"top": top, "bottom": bottom}) for name, top, bottom in weights}
 
@@ -217,8 +215,8 @@ def overlaps(
 def of_values(
     values: Sequence[float], clusters: Sequence[Hashable], every: Sequence[Hashable], of: str, missing: str
 ) -> Measured:
-    """`OF_VALUES[of]`, in each draw of the values of the clusters that it drew. every: all clusters, with and without
-    values; missing: why there is no number without values.
+    """Return `OF_VALUES[of]` of the values of the drawn clusters in each draw. every: all clusters, with and without
+    values. missing: reason for a missing number if there are no values.
     """
     names, index = clustered([*clusters, *every])
     return _of_rows(names, "of_values", [(value,) for value in values], index[: len(values)], missing, of=of)
@@ -233,8 +231,8 @@ def length_adjusted(
 ) -> Measured:
     """Return the win rate at equal length (see `length_adjusted.py`).
 
-    wins: in 0..1, None is missing; lengths: the model's answer less the other's, in characters; weights: how much each
-    comparison counts (None: all the same).
+    wins: in 0..1, None is missing; lengths: the length of the model's answer minus the other's, in characters; weights:
+    weight of each comparison (None: all equal).
     """
     names, index = clustered(clusters)
     weights = [1.0] * len(wins) if weights is None else weights
@@ -247,12 +245,12 @@ def length_adjusted(
 
 
 def averaged(parts: Sequence[Measured]) -> Combined:
-    """Return the mean of a statistic over several runs (seeds) that were asked the same: each draw takes the same
+    """Return the mean of a statistic over several runs (seeds) with the same questions: each draw takes the same
     clusters of all.
 
-    Of means of as many values in each run it is the mean of all values together. Of a statistic that looks across
-    answers (an area under the curve, F1) it is still the mean of the runs' own numbers, which are never mixed. Missing
-    when it is in a run. Raises ValueError when there is no part, or the clusters differ.
+    For means with the same number of values in each run, it is the mean of all values together. For a statistic over
+    several answers (an area under the curve, F1) it is still the mean of the runs' own numbers, which are never mixed.
+    It is missing if it is missing in a run. Raises ValueError if there is no part, or if the clusters differ.
     """
     if not parts:
         raise ValueError("nothing to take the mean of")
@@ -269,7 +267,7 @@ def averaged(parts: Sequence[Measured]) -> Combined:
 
 
 def value_of(measured: Measured | Combined) -> float | None:
-    """Return the value on all the data; None when it is missing or undefined."""
+    """Return the value on all the data; None if it is missing or undefined."""
     if measured.missing:
         return None
     value = float(measured.of_draws(np.ones((1, len(measured.clusters)), dtype=np.int64))[0])
@@ -309,9 +307,10 @@ def difference(
     level: float = 0.95,
     seed: int = 0,
 ) -> Estimate:
-    """`first - second`, paired: both sides see the same draws of the clusters, which must be the same on both sides.
+    """Return `first - second`, paired: both sides use the same draws of the clusters, which must be the same on both
+    sides.
 
-    Raises ValueError when they are not.
+    Raises ValueError if they are not.
     """
     if set(first.clusters) != set(second.clusters):
         odd = sorted(map(str, set(first.clusters) ^ set(second.clusters)))
@@ -321,13 +320,13 @@ def difference(
 
 
 def combined(parts: Sequence[tuple[Hashable, float, Estimate]]) -> Estimate:
-    """Return the weighted sum of estimates whose draws are no longer known; parts: (source, weight, estimate); a weight
+    """Return the weighted sum of estimates whose draws are no longer known. parts: (source, weight, estimate); a weight
     of -1 subtracts.
 
-    Each bound is as far away as the parts' bounds together (Zou and Donner 2008, "Construction of confidence limits
-    about effect measures"): distances from one source are added, since its numbers may be of the same answers; sources
-    are independent, so the squares of their distances are added. Missing where a part is; without an interval where a
-    part has none.
+    The distance of each bound is the combined distance of the parts' bounds (Zou and Donner 2008, "Construction of
+    confidence limits about effect measures"): distances from one source are added, since its numbers may be of the same
+    answers; sources are independent, so the squares of their distances are added. It is missing if a part is, and has
+    no interval if a part has none.
     """
     n = sum(estimate.n for _source, _weight, estimate in parts)
     mean = 0.0
@@ -350,7 +349,8 @@ def combined(parts: Sequence[tuple[Hashable, float, Estimate]]) -> Estimate:
 
 
 def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
-    """P(score of a positive > score of a negative) + P(equal) / 2 (Mann and Whitney 1947); None without both kinds.
+    """Return P(score of a positive > score of a negative) + P(equal) / 2 (Mann and Whitney 1947); None without both
+    kinds.
 
     O(N log N). Raises ValueError on a NaN score.
     """
@@ -363,8 +363,8 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
 
 
 def student(values: Sequence[float], *, level: float = 0.95) -> Estimate:
-    """Mean of independent values (one per seed) with Student's t interval: mean +- t_{n-1} s / sqrt(n), s the sample's
-    standard deviation (n - 1). One value has no interval. Raises ValueError for a level outside (0, 1).
+    """Return the mean of independent values (one per seed) with Student's t interval: mean +- t_{n-1} s / sqrt(n), s
+    the sample's standard deviation (n - 1). One value has no interval. Raises ValueError for a level outside (0, 1).
     """
     if not 0 < level < 1:
         raise ValueError(f"level {level}: wants a number between 0 and 1")
@@ -380,7 +380,7 @@ def student(values: Sequence[float], *, level: float = 0.95) -> Estimate:
 
 
 def clustered(clusters: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[int]]:
-    """Return the distinct clusters in order of first appearance, and which one each entry is."""
+    """Return the distinct clusters in order of first appearance, and the index of the cluster of each entry."""
     place: dict[Hashable, int] = {}
     index = [place.setdefault(cluster, len(place)) for cluster in clusters]
     return tuple(place), index
@@ -390,7 +390,7 @@ def clustered(clusters: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[
 
 
 def _quantile(values: Any, share: float) -> float | None:
-    """Return a quantile, linear between two values; None where one of them is infinite."""
+    """Return a quantile, linear between two values; None if one of them is infinite."""
     below, above = (np.quantile(values, share, method=method) for method in ("lower", "higher"))
     if np.isinf([below, above]).any():
         return None
@@ -398,7 +398,7 @@ def _quantile(values: Any, share: float) -> float | None:
 
 
 def _check_lengths(**columns: Sequence[Any]) -> None:
-    """Raise ValueError when the columns have different lengths."""
+    """Raise ValueError if the columns have different lengths."""
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
         raise ValueError(f"{lengths}: wants as many of each")
@@ -408,14 +408,16 @@ def _of_rows(
     names: tuple[Hashable, ...], statistic: str, rows: Sequence[Sequence[float]], place: Sequence[int],
     missing: str = "no values", **parameters: Any,
 ) -> Measured:  # fmt: skip
-    """Return a statistic of rows, of which a cluster may have any number."""
+    """Return a statistic of rows. A cluster may have any number of rows."""
     array = np.array(rows, dtype=np.float64).reshape(-1, len(rows[0]) if rows else 1)
     where = np.array(place, dtype=np.int64)
     return Measured(names, statistic, array, len(rows), where, parameters, missing=None if rows else missing)
 
 
 def _draws(groups: int, resamples: int, seed: int) -> Iterator[Any]:
-    """Blocks [D,G] of how often each cluster is drawn when G clusters are drawn with replacement."""
+    """Yield blocks [D,G] with the number of times that each cluster is drawn when G clusters are drawn with
+    replacement.
+    """
     generator = np.random.default_rng(seed)
     block = max(1, 2**22 // groups)
     for done in range(0, resamples, block):

@@ -11,8 +11,8 @@ from fgrl.models.language_model import LanguageModel
 
 
 class ActorCritic(nn.Module):
-    """The policy, for algorithms that learn values its critic (a separate network with a scalar head), and `auxiliary`
-    models by name that a reward or an algorithm has trained beside it.
+    """Policy, with a critic (a separate network with a scalar head) for algorithms that learn values, and `auxiliary`
+    models by name that are trained in addition for a reward or an algorithm.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class ActorCritic(nn.Module):
         weight_decay: float = 0.0,
         auxiliary_lr: Mapping[str, float | None] | None = None,
     ) -> list[dict[str, Any]]:
-        """Return groups for an optimizer, named "actor", "critic" and as the auxiliary models: one each, or two with
+        """Return groups for an optimizer, named "actor", "critic" and after the auxiliary models: one each, or two with
         weight decay.
 
-        Vectors (norms, biases) are never decayed: with `weight_decay` each group has a twin, "actor_no_decay" and
-        "critic_no_decay". auxiliary_lr: peak learning rates by name, where they are not the actor's.
+        Vectors (norms, biases) are never decayed: with `weight_decay` each group has a second one, "actor_no_decay" and
+        "critic_no_decay". auxiliary_lr: peak learning rates by name, if they differ from the actor's.
         """
         groups = _groups("actor", self.actor, actor_lr, weight_decay)
         if self.critic is not None:

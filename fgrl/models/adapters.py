@@ -1,4 +1,4 @@
-"""Saved adapters, with the weights that their folders have."""
+"""Loading of saved adapters, with a check of the weights in their folders."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def add(net: Any, folder: Path, name: str) -> Any:
-    """`net` with the adapter of a folder, called `name`, beside those that it has.
+    """Return `net` with the adapter of a folder added under the name `name`; its other adapters stay.
 
-    Raises `DataError` for a folder without settings or weights, for weights that the settings do not ask for or `net`
-    has no place for, and for numbers that are not finite.
+    Raises `DataError` for a folder without settings or weights, for weights that do not match the settings or `net`,
+    and for numbers that are not finite.
     """
     if SETTINGS not in folders.read_settings(folder):
         raise folders.refusal(folder / SETTINGS, "no such file")

@@ -1,7 +1,7 @@
-"""Fused attention whose padding sees a token.
+"""Masks for fused attention in which padding attends to a token.
 
-Tokens of padding before a prompt see no token. For such a query cuDNN's attention, which PyTorch prefers on Hopper GPUs, returns
-gradients that are not finite where the length is an odd multiple of 64 (seen with PyTorch 2.11 and cuDNN 9.19).
+Padding before a prompt attends to no token. For such a query cuDNN's attention, which PyTorch prefers on Hopper GPUs,
+returns gradients that are not finite if the length is an odd multiple of 64 (seen with PyTorch 2.11 and cuDNN 9.19).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _transformers_mask = masking_utils.sdpa_mask
 
 
 def install() -> None:
-    """Let transformers make its masks of fused attention by `sdpa_mask`."""
+    """Let transformers create its masks of fused attention by `sdpa_mask`."""
     masking_utils.AttentionMaskInterface.register("sdpa", sdpa_mask)
 
 

@@ -11,7 +11,8 @@ With u = z / temperature (z the logits), p = softmax(u):
 
 A token that could not be drawn at a position (`barred`) has the logit -inf there: probability 0, and no gradient.
 
-Left out: a fused kernel. It would be faster on a GPU; this runs anywhere, and the head is a small part of a step.
+Not included: a fused kernel. It would be faster on a GPU; this code runs everywhere, and the head is a small part of a
+step.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ Barred = tuple[Tensor, Tensor]
 CHUNK_BYTES = {"cpu": 16 * 2**20}
 """Size of one chunk's float32 logits; at the peak about four such buffers exist."""
 CHUNK_BYTES_ELSEWHERE = 128 * 2**20
-"""On accelerators, which need larger products for full use."""
+"""Size of one chunk's logits on accelerators, which need larger products for full use."""
 
 
 def chunk_rows(vocabulary: int, device: str = "cpu") -> int:
-    """Positions in a chunk, by default."""
+    """Return the default number of positions in a chunk."""
     return max(16, CHUNK_BYTES.get(device, CHUNK_BYTES_ELSEWHERE) // (4 * vocabulary))
 
 
@@ -50,11 +51,12 @@ def chunked_scores(
     chunk: int | None = None,
     barred: Barred | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probability of `labels` and entropy of their distributions, in nats.
+    """Return the log-probability of `labels` and the entropy of their distributions, in nats.
 
     hidden [N,h], weight [V,h], bias [V] or None, labels [N] -> logp [N], entropy [N] or None, in float32 (float64 for
-    float64 weights). Products run in the autocast type, or in the weight's. Gradients flow from both outputs to hidden,
-    weight and bias. The entropy is taken at `entropy_temperature` (default: `temperature`). A barred label has -inf.
+    float64 weights). Matrix products are computed in the autocast type, or in the weight's type. Gradients flow from
+    both outputs to hidden, weight and bias. The entropy is computed at `entropy_temperature` (default: `temperature`).
+    A barred label has -inf.
     """
     if temperature <= 0 or (entropy_temperature is not None and entropy_temperature <= 0):
         raise ValueError("log-probabilities need a temperature above 0 (greedy decoding has no distribution)")
@@ -162,13 +164,13 @@ def _chunks(count: int, chunk: int) -> Iterator[slice]:
 
 
 def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None, wide: torch.dtype) -> Tensor:
-    """Return a fresh [n,V] that may be overwritten."""
+    """Return new logits [n,V] that may be overwritten."""
     logits = (hidden.to(matrix.dtype) @ matrix.t()).to(wide)
     return logits if bias is None else logits.add_(bias)
 
 
 def bar(logits: Tensor, barred: Barred | None, part: slice) -> Tensor:
-    """Logits [n,V] of the positions `part`, with -inf where a token is barred."""
+    """Return logits [n,V] of the positions `part`, with -inf for barred tokens."""
     if barred is None:
         return logits
     rows, ids = barred
@@ -181,25 +183,25 @@ def log_softmax_(logits: Tensor) -> Tensor:
 
 
 def entropy_of(logprobs: Tensor) -> Tensor:
-    """Entropy [n] of log-probabilities [n,V]; NaN where a log-probability is NaN."""
+    """Return the entropy [n] of log-probabilities [n,V]; NaN if a log-probability is NaN."""
     return -_expected(logprobs, logprobs).sum(1)
 
 
 def _expected(values: Tensor, logprobs: Tensor) -> Tensor:
-    """Values x probabilities, [n,V]. An outcome of probability 0 contributes nothing, though its value be infinite; NaN
-    stays.
+    """Return values x probabilities, [n,V]. An outcome of probability 0 contributes nothing, even if its value is
+    infinite; NaN stays.
     """
     p = logprobs.exp()
     return (p * values).masked_fill_(p == 0, 0.0)
 
 
 def _label_slope(logprobs: Tensor, label: Tensor, temperature: float) -> Tensor:
-    """D logp / d logits [n,V], from log-probabilities [n,V] and labels [n,1]."""
+    """Return d logp / d logits [n,V], from log-probabilities [n,V] and labels [n,1]."""
     return logprobs.exp().neg_().scatter_add_(1, label, torch.ones_like(logprobs[:, :1])).div_(temperature)
 
 
 def _entropy_slope(logprobs: Tensor, entropies: Tensor, temperature: float) -> Tensor:
-    """D H / d logits [n,V], from log-probabilities [n,V], and their entropies [n,1]."""
+    """Return d H / d logits [n,V], from log-probabilities [n,V], and their entropies [n,1]."""
     return _expected(logprobs + entropies, logprobs).div_(-temperature)
 
 
@@ -214,8 +216,8 @@ def scores_through(
     chunk: int = 64,
     barred: Barred | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """`chunked_scores` for an output layer that is not a plain matrix (adapted, quantized): autograd, checkpointed per
-    chunk.
+    """Return `chunked_scores` for an output layer that is not a plain matrix (adapted, quantized): autograd,
+    checkpointed per chunk.
     """
 
     def score(part: slice) -> tuple[Tensor, Tensor]:
@@ -246,10 +248,11 @@ def chunked_kl(
     chunk: int | None = None,
     barred: Barred | None = None,
 ) -> Tensor:
-    """KL(p || q) [N] in nats, summed over the vocabulary, of the distributions at hidden [N,h] and other_hidden [N,h'].
+    """Return KL(p || q) [N] in nats, summed over the vocabulary, of the distributions at hidden [N,h] and other_hidden
+    [N,h'].
 
-    Gradients flow to both, where they are on: the backward pass computes the logits of each chunk again. NaN where a
-    logit is NaN, infinite where q excludes what p allows.
+    Gradients flow to both, if they are enabled: the backward pass computes the logits of each chunk again. NaN if a
+    logit is NaN, infinite if q excludes a token that p allows.
     """
 
     def logits(part: slice) -> tuple[Tensor, Tensor]:
@@ -271,10 +274,10 @@ def chunked_kl(
 
 
 class ScoringLinear(nn.Linear):
-    """An output layer that scores labels chunk by chunk inside its own forward call.
+    """Output layer that scores labels chunk by chunk inside its own forward call.
 
-    Going through the layer's `forward` keeps the hooks of FSDP and DeepSpeed working, which gather a layer's weight
-    when the layer is called.
+    Using the layer's `forward` keeps the hooks of FSDP and DeepSpeed working, which gather a layer's weight when the
+    layer is called.
     """
 
     @classmethod
@@ -283,7 +286,7 @@ class ScoringLinear(nn.Linear):
         layer.__class__ = cls
 
     def forward(self, hidden: Tensor, labels: Tensor | None = None, **options: Any) -> Any:  # type: ignore[override]
-        """Logits [..., V]; with `labels` [N] what `chunked_scores` returns for hidden [N,h]."""
+        """Return logits [..., V]; with `labels` [N], the result of `chunked_scores` for hidden [N,h]."""
         if labels is None:
             return super().forward(hidden)
         return chunked_scores(hidden, self.weight, self.bias, labels, **options)

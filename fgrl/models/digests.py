@@ -1,4 +1,4 @@
-"""Digests of files and folders that hold models."""
+"""Digests of files and folders of models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fgrl.base import files
 
 
 def digest_of_folder(folder: Path) -> str:
-    """sha256 over names and contents of the files in a folder (hidden ones left out)."""
+    """Return the sha256 over names and contents of the files in a folder (hidden files are left out)."""
 
     def entry(name: str, file: Path) -> bytes:
         hidden = any(part.startswith(".") for part in name.split("/"))

@@ -21,7 +21,7 @@ else:
     np = lazy.load("numpy")
 
 CHUNK = 1024
-"""Texts embedded between two writes to the cache."""
+"""Number of texts embedded between two writes to the cache."""
 
 
 class SentenceEncoder:
@@ -45,7 +45,7 @@ class SentenceEncoder:
         self._model: Any = None
 
     def embed(self, texts: Sequence[str], tick: Callable[[int], None] = lambda _count: None) -> np.ndarray:
-        """float32 [N,D], rows of length 1. `tick` is called with numbers of texts that are done."""
+        """Return embeddings, float32 [N,D], rows of length 1. `tick` is called with numbers of finished texts."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         known: dict[str, np.ndarray] = {}
         keys = {

@@ -1,4 +1,4 @@
-"""Are the weights of a model, and what it computes, numbers?"""
+"""Checks that the weights and the results of a model are finite."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from fgrl.kinds.specs import ModelSpec
 
 
 def non_finite(module: nn.Module) -> list[str]:
-    """Return the names of the weights in which a number is infinite or NaN, in the order of `state_dict`.
+    """Return the names of the weights with an infinite or NaN value, in the order of `state_dict`.
 
-    One pass over the weights, without a copy of them. A weight that has two names (tied) is read and named once.
-    Weights of whole numbers (quantized ones) and weights that are not in this process (meta, another rank's) are left
-    out.
+    One pass over the weights, without a copy of them. A weight that has two names (tied) is checked and named once.
+    Integer weights (quantized ones) and weights that are not in this process (meta, another rank's) are skipped.
     """
     seen: set[tuple[int, torch.Size]] = set()
     names = []
@@ -30,7 +29,7 @@ def non_finite(module: nn.Module) -> list[str]:
 
 @torch.no_grad()
 def is_finite(weight: Tensor) -> bool:
-    """Return True if no number of `weight`, which has at least one, is infinite or NaN."""
+    """Return True if no value of `weight`, which has at least one, is infinite or NaN."""
     if weight.element_size() == 1:  # torch has no arithmetic for floating-point numbers of 8 bits
         weight = weight.float()
     return all(
@@ -39,8 +38,8 @@ def is_finite(weight: Tensor) -> bool:
 
 
 def checked(numbers: Tensor, spec: ModelSpec) -> Tensor:
-    """Return what a model computed. Raises `Stopped` where a number of it is NaN or +infinite. With a gradient nothing
-    is checked: there the loss is.
+    """Return the result of a model. Raises `Stopped` if a value is NaN or +infinite. With a gradient nothing is
+    checked, because the loss is checked.
     """
     if not torch.is_grad_enabled() and numbers.numel() and not bool((numbers.amax(-1) < torch.inf).all()):
         step = "" if spec.step is None else f", step {spec.step},"

@@ -1,5 +1,5 @@
-"""The files of a model folder, looked at before a library reads them, so that a mistake is named with its file. Imports
-no torch.
+"""Checks of the files of a model folder before a library reads them, so that a mistake is reported with its file. Does
+not import torch.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SETTINGS: Mapping[str, type] = {
     "fgrl.json": dict,
     "modules.json": list,
 }
-"""Files of settings, and what each holds. tokenizer.json is left to its reader, which is fast."""
+"""Files of settings, with the type of their content. tokenizer.json is left to its reader, which is fast."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Return the contents of the files of settings by name. Raises `DataError` for one that is no settings."""
+    """Return the contents of the files of settings by name. Raises `DataError` for a file with other content."""
     return {name: _json(folder / name, kind) for name, kind in SETTINGS.items() if (folder / name).is_file()}
 
 
@@ -44,8 +44,8 @@ def _json(file: Path, kind: type) -> Any:
 
 
 def check_weights(folder: Path, names: str = "model*.safetensors") -> None:
-    """Open a folder's safetensors files. Raises `DataError` where there is none, for pickles in their place or in the
-    index of shards, and for a damaged one.
+    """Open a folder's safetensors files. Raises `DataError` if there are none, for pickles in their place or in the
+    index of shards, and for a damaged file.
     """
     if (index := folder / "model.safetensors.index.json").is_file():
         shards = _json(index, dict).get("weight_map")
@@ -72,7 +72,7 @@ def check_weights(folder: Path, names: str = "model*.safetensors") -> None:
 
 
 def some(names: Iterable[str], shown: int = 3) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of further ones."""
     ordered = sorted(names)
     return ", ".join(ordered[:shown]) + (f" and {len(ordered) - shown:,} more" if len(ordered) > shown else "")
 

@@ -31,23 +31,25 @@ from fgrl.types import Tokens
 
 FEW_SCORES_OF_PAIRS = 2**22
 """`FEW_SCORES` for pairs that are read as one sequence. They go through the model one at a time, so that more memory is
-left for each.
+available for each.
 """
 
 NEAR = {torch.float32: 1e-3, torch.bfloat16: 0.2}
-"""How far the states of packed rows may lie from those of padded ones, by the type of the weights: the largest difference
-over the usual length of a state. A model that does not keep rows apart is several times farther off.
+"""Maximum distance between the states of packed and of padded rows, by the type of the weights: the largest difference
+divided by the usual length of a state. For a model that does not keep rows apart, the distance is several times larger.
 """
 
 NEWEST = "default"
-"""peft's name of the adapter that is trained, saved and switched off; those that training began with are beside it."""
+"""peft's name of the adapter that is trained, saved and switched off. Adapters that training started with stay active
+in addition.
+"""
 
 
 T = TypeVar("T")
 
 
 def _may_stop(_trunk: nn.Module, _inputs: Any) -> None:
-    """Before every pass: of a decoding step, or of a micro-batch."""
+    """Check for a request to stop before every pass: of a decoding step, or of a micro-batch."""
     stops.point()
 
 
@@ -60,9 +62,10 @@ class Scores:
 
 
 class LanguageModel(nn.Module):
-    """`net` (a transformers model, maybe inside a peft model) with its tokenizer and its head.
+    """`net` (a transformers model, possibly inside a peft model) with its tokenizer and its head.
 
-    `number` is the scalar or token head. A model with one gives no next-token logits, and the other way round.
+    `number` is the scalar or token head. A model with such a head has no next-token logits, and a model with logits has
+    no such head.
     """
 
     def __init__(
@@ -82,11 +85,11 @@ class LanguageModel(nn.Module):
         self.tokenizer = tokenizer
         self.spec = spec
         self.base = base
-        """Source of the weights; with an adapter, of the model below it."""
+        """Source of the weights; with an adapter, of the base model."""
         self.eos_ids = eos_ids
         """Tokens that end a response."""
         self.end_id = end_id
-        """The one of them that the chat template puts at the end of an answer."""
+        """Token, one of `eos_ids`, that the chat template puts at the end of an answer."""
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_id
         if self.adapted:
             skip_casts(net)
@@ -94,13 +97,13 @@ class LanguageModel(nn.Module):
         self.hidden_size: int = config.get_text_config().hidden_size
         self.attention_heads: int = getattr(config.get_text_config(), "num_attention_heads", 0)
         self.max_tokens = longest_input(config.get_text_config())
-        """How many tokens the model reads, prompt and response together; None: as many as there are."""
+        """Maximum number of tokens of prompt and response together; None if there is no limit."""
         self.trunk.register_forward_pre_hook(_may_stop)
         self.takes_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
         self.sharded = False
-        """Does each process hold a part of the weights? Then all processes must make the same passes."""
+        """True if each process has a part of the weights. Then all processes must make the same passes."""
         self.packed_tokens: int | None = None
-        """How many tokens the packed rows of one pass have at most (see `pack_rows`); None: rows are padded."""
+        """Maximum number of tokens of the packed rows of one pass (see `pack_rows`); None: rows are padded."""
         self._can_share, self._can_pack = can_share(self.trunk), can_pack(self.trunk)
         if number is None:
             for setting in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
@@ -111,19 +114,19 @@ class LanguageModel(nn.Module):
 
     @property
     def transformer(self) -> Any:
-        """The transformers model, without peft's wrapping."""
+        """Return the transformers model, without peft's wrapping."""
         net: Any = self.net
         return net.get_base_model() if self.adapted else net
 
     @property
     def trunk(self) -> nn.Module:
-        """The part that computes hidden states, without an output layer."""
+        """Return the part that computes hidden states, without an output layer."""
         model = self.transformer
         return getattr(model, model.base_model_prefix, model)
 
     @property
     def output_layer(self) -> nn.Module:
-        """Hidden -> logits."""
+        """Return the layer from hidden states to logits."""
         layer = self.transformer.get_output_embeddings()
         if layer is None:
             raise TypeError(f"this model has a {self.head} head and gives no next-token probabilities")
@@ -131,12 +134,12 @@ class LanguageModel(nn.Module):
 
     @property
     def adapted(self) -> bool:
-        """Is there a LoRA adapter?"""
+        """Return True if there is a LoRA adapter."""
         return hasattr(self.net, "peft_config")
 
     @property
     def head(self) -> str:
-        """Either "lm", "scalar" or "token"."""
+        """Return "lm", "scalar" or "token"."""
         return "lm" if self.number is None else "scalar" if self.number.bias is None else "token"
 
     @property
@@ -145,7 +148,7 @@ class LanguageModel(nn.Module):
 
     @contextmanager
     def adapter_off(self) -> Iterator[None]:
-        """Inside, the model is what its (newest) adapter was added to: the reference of a LoRA policy."""
+        """Switch the (newest) adapter off inside the context. The model is then the reference of a LoRA policy."""
         if not self.adapted:
             raise ValueError(
                 "no adapter to switch off: the model was loaded without lora, so load the reference separately"
@@ -169,28 +172,29 @@ class LanguageModel(nn.Module):
                 parameter.requires_grad_(True)
 
     def gathered(self, compute: Callable[[], T]) -> T:
-        """Return what `compute` returns. Where each process has a part of the weights, those outside of transformer blocks are
-        whole inside, and all processes call this.
+        """Return the result of `compute`. If the weights are sharded, those outside transformer blocks are complete
+        inside, and all processes call this.
         """
         return compute()
 
     def embed(self, tokens: Tokens) -> Tensor:
-        """Return the embeddings [B,P+T,h] of prompts and responses, which the first layer reads; without gradient."""
+        """Return the embeddings [B,P+T,h] of prompts and responses, the input of the first layer; without gradient."""
         with torch.no_grad():
             return self.transformer.get_input_embeddings()(torch.cat([tokens.prompt_ids, tokens.response_ids], 1))
 
     def hidden(
         self, tokens: Tokens, *, adapter: bool = True, gradient: bool | None = None, embeddings: Tensor | None = None
     ) -> Tensor:
-        """Hidden states [B,T+1,h] from the last prompt token to the last response slot.
+        """Return hidden states [B,T+1,h] from the last prompt token to the last response position.
 
-        Row `[:, t]` is the state before response token t, `[:, t + 1]` the state at it. Position ids count real
-        tokens, so padding changes nothing, also with absolute positions. Every row needs a prompt token.
+        Row `[:, t]` is the state before response token t, `[:, t + 1]` the state at it. Position ids count real tokens,
+        so padding has no effect, also with absolute positions. Every row needs a prompt token.
 
-        gradient: make the products of a pass with a gradient, or of one without (None: of this one): with the same
-        weights and the same batch, both passes then round alike.
+        gradient: True for the matrix products of a pass with a gradient, False for those of a pass without (None: as in
+        the present context). With the same weights and the same batch, passes with the same value round in the same
+        way.
 
-        embeddings: [B,P+T,h] to read in place of those of the ids (see `embed`), with a gradient to them.
+        embeddings: [B,P+T,h] in place of those of the ids (see `embed`), with a gradient to them.
         """
         gradient = torch.is_grad_enabled() if gradient is None else gradient
         prompt, mask = tokens.prompt_ids.shape[1], self._mask(tokens)
@@ -214,8 +218,8 @@ class LanguageModel(nn.Module):
             return self.trunk(**inputs, use_cache=False).last_hidden_state[:, prompt - 1 :]
 
     def _mask(self, tokens: Tokens) -> Tensor:
-        """Bool [B,P+T]: the real tokens. Raises ValueError for a row without a prompt, `DataError` for one that is too
-        long.
+        """Return a mask, bool [B,P+T], of the real tokens. Raises ValueError for a row without a prompt, `DataError`
+        for a row that is too long.
         """
         if tokens.prompt_ids.shape[1] == 0 or not bool(tokens.prompt_mask[:, -1].all()):
             raise ValueError("every prompt needs a token in its last place (prompts are padded on the left)")
@@ -225,8 +229,8 @@ class LanguageModel(nn.Module):
         return mask
 
     def check_length(self, tokens: int, advice: str) -> None:
-        """Raise `DataError` for more tokens than the model has positions: it would misread them without a word, or not
-        at all.
+        """Raise `DataError` for more tokens than the model has positions: its results would be wrong without a message,
+        or it would fail.
         """
         if self.max_tokens is not None and tokens > self.max_tokens:
             raise DataError(
@@ -235,15 +239,15 @@ class LanguageModel(nn.Module):
             )
 
     def shares_prompts(self, *, gradient: bool) -> bool:
-        """Are prompts that several rows of a batch share read once? Not if activations are recomputed for a
-        gradient.
+        """Return True if prompts that several rows of a batch share are computed once; False if activations are
+        recomputed for a gradient.
         """
         padded = self.packed_tokens is None
         return padded and self._can_share and not self.sharded and not (gradient and self.spec.gradient_checkpointing)
 
     def pack_rows(self, tokens: int | None) -> None:
-        """From now on read rows one behind another, without padding, with at most so many tokens in one pass; None: change
-        nothing. Raises `DataError` where the model does not keep such rows apart.
+        """Process rows one after another, without padding, from now on, with at most `tokens` tokens in one pass; None:
+        change nothing. Raises `DataError` if the model does not keep such rows apart.
         """
         if tokens is None:
             return
@@ -269,12 +273,12 @@ class LanguageModel(nn.Module):
             )
 
     def packs_pairs(self) -> bool:
-        """Can the rows of a pair be read as one sequence (see `fgrl.models.shared_prefixes`)?"""
+        """Return True if the rows of a pair can be processed as one sequence (see `fgrl.models.shared_prefixes`)."""
         config: Any = self.trunk.config
         return self._can_pack and not self.sharded and config._attn_implementation in ATTENTION
 
     def _packed_states(self, packed: Packed, *, adapter: bool, gradient: bool) -> Tensor:
-        """Hidden states [E,h] before each distinct response token."""
+        """Return the hidden states [E,h] before each distinct response token."""
         rows, length = packed.ids.shape
         config: Any = self.trunk.config
         with (
@@ -295,8 +299,8 @@ class LanguageModel(nn.Module):
 
     @contextmanager
     def _attention(self, rows: int, length: int, gradient: bool, few: int) -> Iterator[None]:
-        """Inside, a short pass on a CPU uses unfused attention: the same sums, and a training pass takes a fifth less
-        time.
+        """Use unfused attention for a short pass on a CPU inside the context: the sums are the same, and a training
+        pass takes a fifth less time.
         """
         config: Any = self.trunk.config
         recomputed = gradient and self.spec.gradient_checkpointing  # outside of here
@@ -311,7 +315,8 @@ class LanguageModel(nn.Module):
             config._attn_implementation = "sdpa"
 
     def low_precision(self) -> AbstractContextManager[Any]:
-        """Adapters are kept in float32; on a bfloat16 base they compute in bfloat16, in training and elsewhere.
+        """Return a context in which adapters on a bfloat16 base compute in bfloat16, in training and elsewhere. They
+        are stored in float32.
 
         Without this, each adapter's input would be converted to float32 and multiplied in it, several times slower.
         """
@@ -321,8 +326,8 @@ class LanguageModel(nn.Module):
         return torch.autocast(kind, dtype=torch.bfloat16)
 
     def states(self, tokens: Tokens, *, behind: bool = False, **options: Any) -> Tensor:
-        """Hidden states [N,h] before each of the N real response tokens, in row order; options of `hidden`. behind: the
-        states at them.
+        """Return the hidden states [N,h] before each of the N real response tokens, in row order; options of `hidden`.
+        behind: True for the states at these tokens instead.
         """
         if self.packed_tokens is not None:
             return self._states_of_rows(tokens, **options)[packed_rows.places(tokens) - (0 if behind else 1)]
@@ -332,8 +337,8 @@ class LanguageModel(nn.Module):
     def _states_of_rows(
         self, tokens: Tokens, *, adapter: bool = True, gradient: bool | None = None, embeddings: Tensor | None = None
     ) -> Tensor:
-        """Hidden states [N,h] at all real tokens, read without padding; options of `hidden`, whose products are the same
-        with and without a `gradient`.
+        """Return the hidden states [N,h] at all real tokens, computed without padding; options of `hidden`, whose
+        matrix products are the same with and without a `gradient`.
         """
         mask, config = self._mask(tokens), cast("Any", self.trunk.config)
         if embeddings is None:
@@ -358,16 +363,16 @@ class LanguageModel(nn.Module):
         pairs: bool = False,
         ends: Collection[int] | None = None,
     ) -> Scores:
-        """Log-probabilities of the response tokens and entropies of the distributions from which they were drawn.
+        """Return log-probabilities of the response tokens and entropies of the distributions from which they were
+        drawn.
 
         Logits are divided by `temperature`, those of the entropy by `entropy_temperature` (default: the same). Only
         real tokens go through the output layer, `chunk` of them at a time (default: 16 MB of logits on a CPU, 128
-        elsewhere). `adapter` and `gradient` are those of `hidden`. pairs: rows 2i and 2i+1 begin alike, as the answers
-        of a preference pair do, and what they have in common goes through the model once, where `packs_pairs` allows
-        it.
+        elsewhere). `adapter` and `gradient` are those of `hidden`. pairs: True if rows 2i and 2i+1 have a common
+        beginning, as the answers of a preference pair; it goes through the model once, if `packs_pairs` allows it.
 
-        Where `tokens.no_end` is True, the tokens `ends` (default: this model's `eos_ids`) have probability 0, as when
-        the responses were drawn.
+        At positions where `tokens.no_end` is True, the tokens `ends` (default: this model's `eos_ids`) have probability
+        0, as when the responses were drawn.
         """
         options: dict[str, Any] = {
             "temperature": temperature,
@@ -393,8 +398,8 @@ class LanguageModel(nn.Module):
     def barred(
         self, tokens: Tokens, mask: Tensor | None = None, *, ends: Collection[int] | None = None
     ) -> Barred | None:
-        """Which of the N real response tokens (those of `mask`) could not be an end token, and the end tokens; None
-        where there is no such bound.
+        """Return a mask of the N real response tokens (those of `mask`) that could not be an end token, and the end
+        tokens; None if there is no such bound.
         """
         if tokens.no_end is None:
             return None
@@ -405,7 +410,7 @@ class LanguageModel(nn.Module):
         self, states: Tensor, tokens: Tokens, *, only: Tensor | None = None, chunk: int | None = None,
         ends: Collection[int] | None = None, **options: Any,
     ) -> Scores:  # fmt: skip
-        """Return the second half of `score`, for states [N,h] that `states` returned.
+        """Return the second half of `score`, for states [N,h] from `states`.
 
         only: bool [B,T], the response tokens that go through the output layer; the others get 0. None: all.
         """
@@ -422,7 +427,7 @@ class LanguageModel(nn.Module):
     def _scores(
         self, states: Tensor, labels: Tensor, *, chunk: int | None, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities [N] of `labels` [N] after `states` [N,h], and entropies [N] if they are asked for."""
+        """Return log-probabilities [N] of `labels` [N] after `states` [N,h], and entropies [N] if they are requested."""
         layer = self.output_layer
         if isinstance(layer, ScoringLinear):
             logp, entropies = layer(states, labels, chunk=chunk, **options)
@@ -432,7 +437,7 @@ class LanguageModel(nn.Module):
         return finite.checked(logp, self.spec), entropies
 
     def logits(self, states: Tensor) -> Tensor:
-        """Next-token logits [..., V] of hidden states [..., h]: only for few of them at a time."""
+        """Return next-token logits [..., V] of hidden states [..., h]. Use it only for few of them at a time."""
         layer = self.output_layer
         if isinstance(layer, nn.Linear) and not torch.is_autocast_enabled(states.device.type):
             states = states.to(layer.weight.dtype)
@@ -444,17 +449,19 @@ class LanguageModel(nn.Module):
         return unflatten(finite.checked(self.number(states), self.spec), mask)
 
     def values(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
-        """Return the number head at the state before each response token: [B,T] float32, 0 outside the mask."""
+        """Return the number head's output at the state before each response token: [B,T] float32, 0 outside the mask."""
         return self._numbers(self.states(tokens, adapter=adapter), tokens.mask)
 
     def rewards(self, tokens: Tokens, *, adapter: bool = True) -> Tensor:
-        """Return the number head at each response token: [B,T] float32, 0 outside the mask."""
+        """Return the number head's output at each response token: [B,T] float32, 0 outside the mask."""
         return self._numbers(self.states(tokens, behind=True, adapter=adapter), tokens.mask)
 
 
 @contextmanager
 def evaluating(*modules: nn.Module | None) -> Iterator[None]:
-    """Inside, the modules are in evaluation mode (no dropout); afterwards each part has its previous mode again."""
+    """Put the modules into evaluation mode (no dropout) inside the context; afterwards each part has its previous mode
+    again.
+    """
     present = [module for module in modules if module is not None]
     training = [part for module in present for part in module.modules() if part.training]
     try:
@@ -467,20 +474,20 @@ def evaluating(*modules: nn.Module | None) -> Iterator[None]:
 
 
 def gathering(models: Iterable[LanguageModel], compute: Callable[[], T]) -> T:
-    """Return what `compute` returns inside of `LanguageModel.gathered` of each model."""
+    """Return the result of `compute` inside `LanguageModel.gathered` of each model."""
     for model in models:
         compute = partial(model.gathered, compute)
     return compute()
 
 
 def unflatten(flat: Tensor, mask: Tensor) -> Tensor:
-    """[N] numbers of the real tokens -> [B,T] with zeros elsewhere."""
+    """Return [B,T] with the [N] numbers of the real tokens, and zeros elsewhere."""
     return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)
 
 
 def longest_input(config: Any) -> int | None:
-    """Return the positions that a config names, with those that a scaled rotary embedding adds; None where it names
-    none.
+    """Return the number of positions in a config, including those that a scaled rotary embedding adds; None if it has
+    no number.
     """
     positions = getattr(config, "max_position_embeddings", None)
     rope = getattr(config, "rope_parameters", None) or {}
@@ -490,7 +497,7 @@ def longest_input(config: Any) -> int | None:
 
 
 def skip_casts(net: nn.Module) -> int:
-    """Under autocast, adapters in `net` use their input unconverted. Returns the number of adapted layers.
+    """Let adapters in `net` use their input unconverted under autocast. Return the number of adapted layers.
 
     peft converts a bfloat16 input to the float32 of its weights, and autocast converts it back: the same numbers, but
     two more copies per layer in each pass and another activation to keep for the backward pass.

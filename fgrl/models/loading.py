@@ -44,13 +44,14 @@ def load(
     head, or everything. The module is returned in evaluation mode (no dropout).
 
     A folder that `save` wrote is restored: base, adapters, head, and the type and quantization of its weights unless
-    the spec names them. A new adapter is added to those that the model has, which stay as they are: switching the new
-    one off gives exactly the model that was loaded. Only where all weights are trained are adapters merged into them.
-    A skeleton has the shapes of its weights alone, on the meta device: another process, which has read them, gives them to it.
+    the spec names them. A new adapter is added to those that the model has, which do not change: switching the new one
+    off gives exactly the loaded model. Adapters are merged into the weights only if all weights are trained. A skeleton
+    only has the shapes of its weights, on the meta device: it gets the weights from another process, which has read
+    them.
 
-    Raises `DataError` where a folder lacks weights or has others than its architecture, where they are not finite, and
-    where its settings, its tokenizer or its chat template cannot be used. No weight but those of a new adapter or head
-    is random.
+    Raises `DataError` if a folder lacks weights or has weights that do not fit its architecture, if they are not
+    finite, and if its settings, its tokenizer or its chat template cannot be used. Only the weights of a new adapter or
+    head are random.
     """
     kind = cast(Head, spec.head or head)
     if kind not in ("lm", "scalar", "token"):
@@ -131,7 +132,7 @@ def _four_bits() -> Any:
 
 
 def _adapted(net: Any, lora: LoraSpec) -> nn.Module:
-    """`net` with a fresh LoRA adapter, kept in float32, beside those that it has."""
+    """Return `net` with a new LoRA adapter, stored in float32, in addition to its other adapters."""
     import peft
 
     stacked = hasattr(net, "peft_config")
@@ -148,7 +149,7 @@ def _adapted(net: Any, lora: LoraSpec) -> nn.Module:
 
 
 def _in_last_blocks(net: nn.Module, lora: LoraSpec, count: int) -> list[str]:
-    """Full names of the linear layers to adapt inside the last `count` transformer blocks."""
+    """Return the full names of the linear layers to adapt inside the last `count` transformer blocks."""
     blocks = [name for name, module in net.named_modules() if isinstance(module, GradientCheckpointingLayer)]
     if len(blocks) < count:
         raise DataError(f"lora.last_blocks is {count}, but the model has {len(blocks)} transformer blocks")
@@ -162,7 +163,7 @@ def _in_last_blocks(net: nn.Module, lora: LoraSpec, count: int) -> list[str]:
 
 
 def _all_active(net: Any) -> nn.Module:
-    """Every adapter adds to the output."""
+    """Activate every adapter, and return `net`."""
     net.base_model.set_adapter(list(net.peft_config))
     return net
 
@@ -201,7 +202,7 @@ def _restore(head: NumberHead, folder: str) -> None:
 
 
 def _check_ids(name: str, tokenizer: Any, net: Any) -> None:
-    """Raise `DataError` where the tokenizer makes a token that the model has no embedding for."""
+    """Raise `DataError` if the tokenizer produces a token for which the model has no embedding."""
     rows = net.get_input_embeddings().weight.shape[0]
     token, highest = max(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
     if highest >= rows:
@@ -213,9 +214,10 @@ def _check_ids(name: str, tokenizer: Any, net: Any) -> None:
 
 
 def end_tokens(tokenizer: Any, generation: Any) -> set[int]:
-    """Every token that ends a response: those of the generation settings, of the tokenizer, and of the chat template.
+    """Return every token that ends a response: those of the generation settings, of the tokenizer, and of the chat
+    template.
 
-    Raises `DataError` where there is none, and for one that is no token.
+    Raises `DataError` if there is none, and for an id that is not a token.
     """
     named = getattr(generation, "eos_token_id", None)
     ends = list(named) if isinstance(named, list | tuple | set) else [named]
@@ -236,7 +238,9 @@ def end_tokens(tokenizer: Any, generation: Any) -> set[int]:
 
 
 def end_of_answer(tokenizer: Any, eos_ids: set[int]) -> int:
-    """Return the token that ends an answer: the one that the chat template puts after it, else the tokenizer's own."""
+    """Return the token that ends an answer: the one that the chat template puts after it, else the tokenizer's own end
+    token.
+    """
     after = _after_an_answer(tokenizer)
     if after in eos_ids:
         return int(after)
@@ -256,11 +260,11 @@ def _after_an_answer(tokenizer: Any) -> int | None:
 
 
 def checkpoint_layers(model: nn.Module) -> int:
-    """Make every transformer layer of `model` discard its activations and recompute them. Returns the number of layers.
+    """Make every transformer layer of `model` discard its activations and recompute them. Return the number of layers.
 
-    In training mode and in evaluation mode alike: transformers' own switch works in training mode only, where dropout
-    is on as well. Reinforcement learning needs the first without the second: the ratio of new to old probabilities must
-    be 1 before the first step.
+    This works in training mode and in evaluation mode: transformers' own switch works only in training mode, with
+    dropout. Reinforcement learning needs checkpointing without dropout: the ratio of new to old probabilities must be 1
+    before the first step.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:

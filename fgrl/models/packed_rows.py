@@ -1,10 +1,10 @@
-"""Rows read one behind another as a single sequence, without padding.
+"""Rows in one sequence, one after another, without padding.
 
     row 1   a b c d            packed      a b c d x y
     row 2   x y . .            positions   0 1 2 3 0 1
 
-Attention keeps the rows apart, and nothing else in the model may look at a neighbouring token. Recurrent and convolutional
-layers do, so `LanguageModel.pack_rows` compares packed rows with padded ones before a model is read in this way.
+Attention keeps the rows apart, and no other part of the model may use neighbouring tokens. Recurrent and convolutional
+layers do, so `LanguageModel.pack_rows` compares packed rows with padded ones before a model is used in this way.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from fgrl.types import Tokens
 
 HALF = (torch.bfloat16, torch.float16)
-"""What the kernels for rows of different lengths compute in."""
+"""Types in which the kernels for rows of different lengths compute."""
 
 
 def install() -> None:
-    """Let transformers' fused attention keep rows apart where it is told their bounds."""
+    """Let transformers' fused attention keep rows apart if it gets their bounds."""
     AttentionInterface.register("sdpa", attention)
 
 
 def attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Return transformers' fused attention; with bounds of rows among the options, causal attention inside each row."""
+    """Return the result of transformers' fused attention; with bounds of rows among the options, of causal attention
+    inside each row.
+    """
     bounds = options.get("cu_seq_lens_q")
     if bounds is None or options.get("cache") is not None:  # transformers' own pages, with a mask
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -54,7 +56,7 @@ def attention(
 
 
 def inputs(mask: Tensor, attention: str) -> dict[str, Any]:
-    """Return what a model is given beside the tokens of rows whose real tokens are `mask` [B,L]: positions, and bounds."""
+    """Return the model's inputs besides the tokens of rows whose real tokens are `mask` [B,L]: positions, and bounds."""
     lengths = mask.sum(1)
     bounds, longest = pad(lengths.cumsum(0), (1, 0)).int(), int(lengths.max())
     given = {
@@ -73,7 +75,9 @@ def places(tokens: Tokens) -> Tensor:
 
 
 def probe(config: Any, limit: int | None, device: torch.device) -> Tokens:
-    """Return two rows that show whether a model keeps packed rows apart: the first leaves the window of attention, if a row can."""
+    """Return two rows that show whether a model keeps packed rows apart: the first is longer than the window of
+    attention, if possible.
+    """
     window = max(getattr(config, name, None) or 0 for name in ("sliding_window", "attention_chunk_size"))
     length = window + 8 if limit is None or window < limit else 8
     length = length if limit is None else min(length, limit)

@@ -1,7 +1,7 @@
-"""Reading saved models and tokenizers, without running code that lies beside them.
+"""Loading of saved models and tokenizers, without running code beside them.
 
-Every weight enters through `pretrained_model` (or `sentence_encoder`, which asks it): what is missing, not used, of
-another shape or not finite is refused. Adapters and heads are checked by the same words, `refuse_others`.
+Every weight is loaded by `pretrained_model` (or `sentence_encoder`, which uses it). Weights that are missing, unused,
+of another shape or not finite are refused. Adapters and heads are checked with the same messages by `refuse_others`.
 """
 
 from __future__ import annotations
@@ -30,33 +30,35 @@ else:
 jinja2 = lazy.load("jinja2")
 
 SHORT_NAMES: set[str] = set()
-"""Names of packaged models, which the module that finds them adds."""
+"""Names of packaged models, added by the module that finds them."""
 _HINT = "a hub id needs the network or a filled cache; a folder would be found by its path"
 UNUSED = ("pooler.",)
-"""Parts of encoders that fgrl never uses, and that many models do not have: they may be missing."""
+"""Prefixes of parts of encoders that fgrl never uses, and that many models do not have: they may be missing."""
 PROBE = "Rain fell on the hills all night."
-"""What a tokenizer and a chat template are tried with."""
+"""Text with which a tokenizer and a chat template are tried."""
 REPORTING: Mapping[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
-"""transformers returns what it found in the files; without the second it raises for wrong shapes, and names none."""
+"""Options with which transformers reports what it found in the files; without the second it raises an error for wrong
+shapes that does not name them.
+"""
 TODAY = "26 Jul 2024"
-"""The day that templates take for today where no `date_string` is set."""
+"""Date that templates use as today if no `date_string` is set."""
 VARIABLES = "template_variables"
-"""In the settings of a tokenizer: what templates are given besides the conversation."""
+"""Key in the settings of a tokenizer for further variables of templates."""
 CLOCK = (
     "{%- macro strftime_now(format) -%}{%- set ns = namespace(text=format) -%}{%- for code, text in fgrl_clock.items() -%}"
     "{%- set ns.text = ns.text.replace(code, text) -%}{%- endfor -%}{{ ns.text }}{%- endmacro +%}"
 )
-"""Before a template that reads the clock: takes the place of transformers' own function."""
+"""Text before a template that reads the clock: it replaces transformers' own function."""
 CHANCE = re.compile(r"\| random\b|\bmap \( .random\b|\blipsum\b")
-"""What draws at random in the words of a template's code, with a space between them."""
+"""Random functions in the words of a template's code, with a space between them."""
 
 
 def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
-    """`auto.from_pretrained(name, ...)`, where `auto` is a class of transformers that has no weights.
+    """Return `auto.from_pretrained(name, ...)`, where `auto` is a class of transformers without weights.
 
-    Raises `Unavailable` for a model of the hub that cannot be reached, `DataError` for a folder without a model, for
-    one that cannot be read, and for a model whose class transformers does not know, because it brings the class along
-    as code (`auto_map` in its config). Where transformers knows the class, the weights load by it.
+    Raises `Unavailable` for a model of the hub that cannot be reached, `DataError` for a folder without a model, for a
+    model that cannot be read, and for a model whose class transformers does not know, because it contains the class as
+    code (`auto_map` in its config). If transformers knows the class, that class loads the weights.
     """
     file = {"AutoTokenizer": "tokenizer.json", "GenerationConfig": "generation_config.json"}.get(
         auto.__name__, "config.json"
@@ -68,10 +70,11 @@ def pretrained(auto: Any, name: str | Path, **options: Any) -> Any:
 
 
 def pretrained_model(auto: Any, name: str | Path, *, unused: tuple[str, ...] = UNUSED, **options: Any) -> Any:
-    """Return a model with its weights, of which none is random: see `pretrained`.
+    """Return a model with its weights, none of which is random: see `pretrained`.
 
-    `DataError` names what is missing, what nothing uses, what has another shape, and what is not finite. Weights that are tied to others may be missing, and so may the parts that `unused` names. Where
-    only the trunk is read (`AutoModel`), the weights of a head beside it are left alone.
+    `DataError` names weights that are missing, unused, of another shape, or not finite. Weights that are tied to others
+    may be missing, and so may the parts that `unused` names. If only the trunk is read (`AutoModel`), the weights of a
+    head are ignored.
     """
     if "gguf_file" not in options:
         options["use_safetensors"] = True
@@ -86,7 +89,7 @@ def pretrained_model(auto: Any, name: str | Path, *, unused: tuple[str, ...] = U
 
 
 def _refuse(net: Any, found: Mapping[str, Any], name: str | Path, unused: tuple[str, ...]) -> None:
-    """Raise `DataError` by what transformers found in the files of a model."""
+    """Raise `DataError` for the problems that transformers found in the files of a model."""
     parts = {part for part, _module in net.named_children()}
     trunk = net.base_model is net  # no head of its own: those beside it are another task's
     refuse_others(
@@ -109,9 +112,9 @@ def refuse_others(
     infinite: Iterable[str] = (),
     what: str = "its architecture",
 ) -> None:
-    """Raise `DataError` where weights are missing, nothing uses them, they have another shape, or are not finite.
+    """Raise `DataError` if weights are missing, unused, of another shape, or not finite.
 
-    misshapen: names with the shape in the file and the shape that `what` asks for.
+    misshapen: names with the shape in the file and the shape that `what` needs.
     """
     problems = []
     if missing := list(missing):
@@ -134,7 +137,7 @@ def refuse_others(
 
 
 def tokenizer_of(name: str, revision: str | None, templating: Templating = PLAIN) -> Any:
-    """Return the tokenizer of a model: the same tokens of a text on every day and at every call."""
+    """Return the tokenizer of a model. A text has the same tokens on every day and at every call."""
     import transformers  # not lazily: transformers replaces its own module, which breaks `lazy.load` for everybody
 
     if (Path(name) / "config.json").is_file():  # read by AutoTokenizer, too: a mistake in it is told by its own name
@@ -146,8 +149,8 @@ def token_counter_of(name: str, revision: str | None, templating: Templating = P
     """Return a tokenizer that only counts: the same tokens as `tokenizer_of`, without the seconds that importing torch
     takes.
 
-    Reads `tokenizer.json`. A model without this file, or of the hub and not in the cache yet, is read by
-    `tokenizer_of`. Raises `Unavailable` at once where the hub is switched off and the cache has no such file.
+    It reads `tokenizer.json`. For a model without this file, or on the hub and not in the cache yet, `tokenizer_of` is
+    used. Raises `Unavailable` at once if the hub is switched off and the cache has no such file.
     """
     file = _tokenizer_file(name, revision)
     if file is None:
@@ -172,9 +175,7 @@ def _tokenizer_file(name: str, revision: str | None) -> Path | None:
 
 
 def _tried(tokenizer: Any, name: str, templating: Templating) -> Any:
-    """Return the tokenizer with its template, both of which have worked in a trial: a template is a program, and so is
-    a normalizer.
-    """
+    """Return the tokenizer with its template, after a trial of both: a template is a program, and so is a normalizer."""
     chat_template, date_string, variables, thinking = templating
     place = f"model {name}" if chat_template is None else f"{chat_template}, the chat_template of model {name}"
     if chat_template is not None:
@@ -199,7 +200,7 @@ def _tried(tokenizer: Any, name: str, templating: Templating) -> Any:
 
 
 def _rendered(render: Any, tokenizer: Any, conversation: Any, **options: Any) -> Any:
-    """`apply_chat_template`, on one day, with the variables of the recipe."""
+    """Return the result of `apply_chat_template`, on one fixed day, with the variables of the recipe."""
     template = tokenizer.get_chat_template(options.pop("chat_template", None), options.get("tools"))
     options = tokenizer.init_kwargs.get(VARIABLES, {}) | options
     options["date_string"] = today = tokenizer.init_kwargs.get("date_string", TODAY)
@@ -212,7 +213,7 @@ def _rendered(render: Any, tokenizer: Any, conversation: Any, **options: Any) ->
 
 
 def _problem_of_template(tokenizer: Any) -> str:
-    """Return what is wrong with the prompts that a chat template makes of one and of two turns; "" for nothing."""
+    """Return the problem of the prompts that a chat template makes of one and of two turns; "" if there is none."""
     given = tokenizer.chat_template
     for template in given.values() if isinstance(given, dict) else [given]:
         code = [text for _, kind, text in jinja2.Environment().lex(template) if kind in ("operator", "name", "string")]
@@ -226,8 +227,8 @@ def _problem_of_template(tokenizer: Any) -> str:
 
 
 def sentence_encoder(name: str, **options: Any) -> Any:
-    """Return a model of sentence-transformers, with the weights that its folder has (see `pretrained_model`). Raises
-    `DataError` for one that brings its own classes.
+    """Return a model of sentence-transformers, with the weights of its folder (see `pretrained_model`). Raises
+    `DataError` for a model with its own classes.
     """
     import sentence_transformers
 
@@ -263,8 +264,8 @@ def _check_encoder(folder: Path) -> None:
 
 @contextmanager
 def reading(name: str | Path, file: str) -> Iterator[None]:
-    """No progress bars and reports inside. What a library raises becomes `DataError` or `Unavailable`; `file` is what
-    it reads.
+    """Suppress progress bars and reports, and convert errors of a library to `DataError` or `Unavailable`. `file` is
+    the file that it reads.
     """
     with no_progress_bars():
         try:
@@ -300,8 +301,8 @@ def _short(error: BaseException) -> str:
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Inside, transformers shows no progress bars, and no reports on what it makes up: `refuse_others` has better
-    words.
+    """Suppress transformers' progress bars and its reports on missing weights inside the context: `refuse_others` has
+    better messages.
     """
     import transformers
 

@@ -20,12 +20,13 @@ from fgrl.models.writing import write_weights
 
 
 def save(model: LanguageModel, folder: Path, about: Mapping[str, Any]) -> None:
-    """Write `model` into `folder`, created if missing. The caller finishes by renaming a folder beside the final place.
+    """Write `model` into `folder`, created if missing. The caller writes into a folder beside the final place and
+    renames it.
 
-    The adapter alone (`adapter_model.safetensors`) when the model has one, all weights otherwise; `head.safetensors`
-    for a scalar or token head; the tokenizer; `fgrl.json` with `about` and, under "model", what `load` needs. An
-    adapter's configuration names its base and its task, so that `peft.AutoPeftModelForCausalLM.from_pretrained(folder)`
-    loads both.
+    The adapter alone (`adapter_model.safetensors`) is written if the model has one, all weights otherwise;
+    `head.safetensors` for a scalar or token head; the tokenizer; `fgrl.json` with `about` and, under "model", the
+    entries for `load`. An adapter's configuration names its base and its task, so that
+    `peft.AutoPeftModelForCausalLM.from_pretrained(folder)` loads both.
 
     Raises `Stopped` for a weight that is not finite.
     """
@@ -56,8 +57,8 @@ def save(model: LanguageModel, folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def copy(source: Path, folder: Path) -> None:
-    """Copy a folder that `save` wrote to another place, created if missing. Folders in it are left out; large files are
-    shared on the disk where the file system can (hard links), and an adapter's base is found from the new place, too.
+    """Copy a folder that `save` wrote to another place, created if missing. Subfolders are left out; large files are
+    shared on the disk if the file system supports hard links, and an adapter's base is also found from the new place.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for file in sorted(source.iterdir()):
@@ -77,10 +78,11 @@ def _link(file: Path, target: Path) -> None:
 
 
 def _describe_adapter(model: LanguageModel, folder: Path) -> None:
-    """Write into peft's configuration what loads the adapter without fgrl, and a model card that says how.
+    """Write into peft's configuration the entries that load the adapter without fgrl, and a model card that explains
+    this.
 
-    Left out: the base of an adapter that was trained on top of another one. peft would give both the same name, and the
-    second would silently replace the first, so peft is given no base, and refuses.
+    Not written: the base of an adapter that was trained on top of another one. peft would give both the same name, and
+    the second would silently replace the first, so peft gets no base, and refuses.
     """
     file, base = folder / "adapter_config.json", model.base
     stacked = bool(base.saved_model().get("adapter"))
@@ -98,7 +100,7 @@ def _describe_adapter(model: LanguageModel, folder: Path) -> None:
 
 
 def _card(base: str, head: str, *, hub: bool, stacked: bool) -> str:
-    """Return a model card: what the folder holds, and how to load it."""
+    """Return a model card that describes the contents of the folder and how to load it."""
     load = "AutoPeftModelForCausalLM" if head == "lm" else "AutoPeftModelForFeatureExtraction"
     about = [f"A LoRA adapter for `{base}`, trained with fgrl."]
     if stacked:

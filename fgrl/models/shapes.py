@@ -1,7 +1,8 @@
 """The size of a model from its `config.json` alone: no torch, no network, no weights.
 
-Architectures like Llama are counted in closed form. For any other one, the headers of the safetensors files in a local
-folder list every tensor and its shape, or `known_sizes.json` has them under "tensors". If neither is possible, the size is `Unknown`, with the reason.
+Architectures like Llama are counted in closed form. For other architectures, the headers of the safetensors files in a
+local folder list every tensor and its shape, or `known_sizes.json` has them under "tensors". If neither is possible,
+the size is `Unknown`, with the reason.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Tensors = dict[str, tuple[int, ...]]
 
 
 FEW_SCORES = 2**20
-"""Attention scores of a layer up to which unfused attention is faster on a CPU than the fused kernel, whose backward
-pass is slow there. It takes about ten bytes per score and layer until the backward pass.
+"""Maximum number of attention scores of a layer for which unfused attention is faster on a CPU than the fused kernel,
+whose backward pass is slow there. It takes about ten bytes per score and layer until the backward pass.
 """
 
 
@@ -35,7 +36,7 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Architecture:
-    """A causal language model in numbers."""
+    """Sizes of a causal language model."""
 
     tensors: Tensors
     layers: int
@@ -47,18 +48,20 @@ class Architecture:
     vocabulary: int
 
     def parameters(self, head: str) -> int:
-        """All parameters with an `lm`, `scalar` or `token` head (`fgrl.models.heads`)."""
+        """Return the number of parameters with an `lm`, `scalar` or `token` head (`fgrl.models.heads`)."""
         trunk = sum(_size(shape) for name, shape in self.tensors.items() if not _is_output(name))
         if head == "lm":
             return trunk + sum(_size(shape) for name, shape in self.tensors.items() if _is_output(name))
         return trunk + self.hidden + (head == "token")
 
     def in_layers(self) -> int:
-        """Parameters of the linear layers inside the transformer blocks, which nf4 stores in four bits."""
+        """Return the number of parameters of the linear layers inside the transformer blocks, which nf4 stores in four
+        bits.
+        """
         return sum(_size(shape) for name, shape in self.tensors.items() if _block(name) is not None and len(shape) == 2)
 
     def adapter(self, lora: LoraSpec) -> int:
-        """Parameters of a LoRA adapter: r (inputs + outputs) for each adapted linear layer."""
+        """Return the number of parameters of a LoRA adapter: r (inputs + outputs) for each adapted linear layer."""
         return sum(lora.r * sum(shape) for shape in self.adapted(lora))
 
     def adapted(self, lora: LoraSpec) -> list[tuple[int, ...]]:
@@ -77,8 +80,8 @@ class Architecture:
 
 
 def find(base: str, revision: str | None = None) -> tuple[dict[str, Any], Path | None]:
-    """Return the `config.json` of a model and its folder: a local folder, a packaged model, or the hub's cache. Of a model in
-    `known_sizes.json` that is in none of them the numbers there, without a folder.
+    """Return the `config.json` of a model and its folder: a local folder, a packaged model, or the hub's cache. For a
+    model of `known_sizes.json` that is in none of them, return the numbers there, without a folder.
 
     Raises `Unknown` if it is not on this machine.
     """
@@ -133,13 +136,13 @@ def architecture(config: Mapping[str, Any], folder: Path | None = None) -> Archi
 
 
 MOST_LAYERS = 10_000
-"""A model with more is a mistake in its config, and its tensors are not listed."""
+"""Maximum number of layers. A larger number is a mistake in the config, and its tensors are not listed."""
 LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "smollm3")
 """Values of `model_type` that are counted in closed form."""
 
 
 def _like_llama(kind: str, config: Mapping[str, Any], sizes: Architecture) -> Tensors:
-    """Grouped-query attention, a gated feed-forward layer, two norms per block and one at the end."""
+    """Return tensors for grouped-query attention, a gated feed-forward layer, two norms per block and one at the end."""
     queries, keys = sizes.heads * sizes.head_dim, sizes.key_value_heads * sizes.head_dim
     attention_bias = config.get("attention_bias", False) and kind not in ("mistral", "qwen2", "phi3")
     biased = {"q_proj", "k_proj", "v_proj"} if kind == "qwen2" else set()
@@ -178,7 +181,7 @@ def _like_llama(kind: str, config: Mapping[str, Any], sizes: Architecture) -> Te
 
 
 def _in_files(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes in the headers of a folder's safetensors files."""
+    """Yield names and shapes in the headers of a folder's safetensors files."""
     for file in sorted(file for file in folder.glob("*.safetensors") if file.is_file()):
         with file.open("rb") as content:
             length = int.from_bytes(content.read(8), "little")

@@ -1,10 +1,10 @@
-"""Rows that begin alike are read as one sequence, in which the tokens that they share stand once.
+"""Rows with a common beginning as one sequence, in which the common tokens occur once.
 
     row 1   a b c d e          packed   a b c d e x y
-    row 2   a b c x y          a mask lets `x y` see `a b c` and themselves, not `d e`
+    row 2   a b c x y          a mask lets `x y` attend to `a b c` and themselves, not to `d e`
 
-What is shared goes through the model once, forward and backward. The same function of the weights as reading each row
-whole, up to the rounding of differently shaped products. Dropout draws once for shared tokens.
+The common tokens go through the model once, forward and backward. The result is the same function of the weights as
+with separate rows, up to the rounding of differently shaped products. Dropout draws once for common tokens.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from fgrl.models.shared_prompts import LEAST_SAVING, can_share
 from fgrl.types import Tokens
 
 ARCHITECTURES = ("gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3")
-"""`model_type` of models that take positions and a mask [B,1,N,N] as they are given; the tests read each of them both
-ways.
+"""`model_type` of models that use positions and a mask [B,1,N,N] unchanged; the tests compare both ways for each of
+them.
 """
 ATTENTION = ("sdpa", "eager")
 
 
 def can_pack(trunk: nn.Module) -> bool:
-    """Return True if the model takes our own mask, and sees all tokens that this mask allows (no sliding windows)."""
+    """Return True if the model takes our own mask, and attends to all tokens that this mask allows (no sliding
+    windows).
+    """
     config: Any = trunk.config
     windows = getattr(config, "layer_types", None) or ["full_attention" if _no_window(config) else "sliding_attention"]
     return config.model_type in ARCHITECTURES and set(windows) == {"full_attention"} and can_share(trunk)
@@ -40,7 +42,7 @@ def _no_window(config: Any) -> bool:
 
 @dataclass(frozen=True)
 class Packed:
-    """G groups of rows, each a sequence of at most N tokens, right-padded."""
+    """G groups of rows, each of them a sequence of at most N tokens, right-padded."""
 
     ids: Tensor  # [G,N] long
     positions: Tensor  # [G,N] long: the token's place in its row
@@ -53,11 +55,11 @@ class Packed:
 
     @property
     def tokens(self) -> int:
-        """Tokens that go through the model, with padding."""
+        """Return the number of tokens that go through the model, including padding."""
         return self.ids.numel()
 
     def allowed(self) -> Tensor:
-        """Bool [G,1,N,N]: which tokens (last axis) each token sees."""
+        """Return a mask, bool [G,1,N,N], of the tokens (last axis) that each token attends to."""
         length = self.ids.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=self.ids.device).tril()
         of_key, of_query = self.branch[:, None, :], self.branch[:, :, None]
@@ -65,9 +67,7 @@ class Packed:
 
 
 def pack(tokens: Tokens, each: int, pad_id: int) -> Packed | None:
-    """Rows `each * i` to `each * i + each - 1` as one sequence each; None where that saves too few tokens to be worth
-    it.
-    """
+    """Return rows `each * i` to `each * i + each - 1` as one sequence for each i; None if that saves too few tokens."""
     prompts = [ids[mask].tolist() for ids, mask in zip(tokens.prompt_ids, tokens.prompt_mask, strict=True)]
     responses = [ids[mask].tolist() for ids, mask in zip(tokens.response_ids, tokens.mask, strict=True)]
     rows = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
@@ -109,5 +109,5 @@ def pack(tokens: Tokens, each: int, pad_id: int) -> Packed | None:
 
 
 def _in_common(rows: Sequence[Sequence[int]]) -> int:
-    """How many tokens the rows have in common at their beginning."""
+    """Return the number of tokens that the rows have in common at their beginning."""
     return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False)))

@@ -1,7 +1,8 @@
-"""A prompt that several rows share is read once: its keys and values serve all of these rows, forward and backward.
+"""Computation of a prompt that several rows share: it is made once, and its keys and values are used for all of these
+rows, forward and backward.
 
-The same function of the weights as reading each whole row, up to the rounding of differently shaped products. Dropout
-draws once for a shared prompt.
+The result is the same function of the weights as with whole rows, up to the rounding of differently shaped products.
+Dropout draws once for a shared prompt.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from fgrl.models.decoding.cache import only_keys_and_values, takes_cache, with_c
 from fgrl.types import Tokens
 
 LEAST_SAVING = 0.1
-"""Prompts are shared if that saves at least this share of the tokens: it costs a second, shorter pass."""
+"""Minimum share of saved tokens for which prompts are shared, because sharing costs a second, shorter pass."""
 LENGTH_DEPENDENT = ("longrope", "dynamic")
-"""Rotary embeddings whose angles depend on the length of the input, so that a prefix cannot be read separately."""
+"""Rotary embeddings whose angles depend on the length of the input, so that a prefix cannot be computed separately."""
 
 
 def can_share(trunk: nn.Module) -> bool:
-    """Return True if a token depends on the keys and values of the tokens before it, and on nothing else.
+    """Return True if a token depends only on the keys and values of the tokens before it.
 
-    Not in encoders, with recurrent layers, if layers share their keys, or if angles depend on the length.
+    It is False for encoders, with recurrent layers, if layers share their keys, or if angles depend on the length.
     """
     config: Any = trunk.config
     if not takes_cache(trunk):
@@ -40,7 +41,7 @@ def can_share(trunk: nn.Module) -> bool:
 
 
 def _rope_kinds(parameters: Any) -> Iterator[str]:
-    """`rope_type` of a configuration, or of each kind of layer in it."""
+    """Yield `rope_type` of a configuration, or of each kind of layer in it."""
     if isinstance(parameters, dict):
         for name, value in parameters.items():
             if name == "rope_type":
@@ -50,8 +51,8 @@ def _rope_kinds(parameters: Any) -> Iterator[str]:
 
 
 def distinct_prompts(tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """`(first, place)`: the first row [D] of each distinct prompt, and for each row [B] the index of its prompt among
-    these.
+    """Return `(first, place)`: the first row [D] of each distinct prompt, and for each row [B] the index of its prompt
+    among these.
     """
     ids = tokens.prompt_ids.masked_fill(~tokens.prompt_mask, -1)
     different, place = torch.unique(ids, dim=0, return_inverse=True)
@@ -61,13 +62,13 @@ def distinct_prompts(tokens: Tokens) -> tuple[Tensor, Tensor]:
 
 
 def worth_sharing(rows: int, prompts: int, prompt_length: int, response_length: int) -> bool:
-    """For `rows` rows with these padded lengths and `prompts` distinct prompts."""
+    """Return True if sharing pays off for `rows` rows with these padded lengths and `prompts` distinct prompts."""
     return (rows - prompts) * prompt_length >= LEAST_SAVING * rows * (prompt_length + response_length)
 
 
 class _PromptLayer(DynamicLayer):
-    """Stores the keys and values of the prompts, and returns them for each row, followed by those of the responses,
-    which are not stored.
+    """Layer that stores the keys and values of the prompts, and returns them for each row, followed by those of the
+    responses, which are not stored.
     """
 
     def __init__(self, place: Tensor) -> None:
@@ -89,9 +90,9 @@ class _PromptCache(DynamicCache):
 
 
 def states_after(trunk: nn.Module, inputs: dict[str, Tensor], prompt: int, first: Tensor, place: Tensor) -> Tensor:
-    """Hidden states [B,T+1,h] from the last prompt token to the end.
+    """Return the hidden states [B,T+1,h] from the last prompt token to the end.
 
-    `inputs` are ids, mask and maybe positions [B,P+T] of whole rows whose first `prompt` = P columns are the prompt;
+    `inputs` are ids, mask and possibly positions [B,P+T] of whole rows whose first `prompt` = P columns are the prompt;
     `first` and `place` are the result of `distinct_prompts`.
     """
     cached = with_cache(trunk, _PromptCache(place))
@@ -111,11 +112,11 @@ def arrange(
     each: int = 1,
     shared: bool = True,
 ) -> list[int]:
-    """Return the order in which units, cut into padded micro-batches of `micro_batch_sizes` units, cost the fewest
+    """Return the order in which units, divided into padded micro-batches of `micro_batch_sizes` units, cost the fewest
     tokens; the longest first.
 
     A unit is `each` rows with one prompt. Either units of similar length are placed together, or (if `shared` prompts
-    are read once) the units of a prompt.
+    are computed once) the units of a prompt.
     """
     whole = [prompt + response for prompt, response in zip(prompt_lengths, response_lengths, strict=True)]
     by_length = sorted(range(len(whole)), key=lambda unit: -whole[unit])

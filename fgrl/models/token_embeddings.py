@@ -18,16 +18,16 @@ from fgrl.models.sources import Resolve, locate
 
 @dataclass(frozen=True)
 class EmbeddedText:
-    """A text as an encoder reads it, special tokens included."""
+    """Text as tokens of an encoder, including special tokens."""
 
     ids: list[int]
-    """[T]"""
+    """[T] token ids."""
     special: list[bool]
     """[T] True for tokens that the tokenizer adds: the beginning, the end, separators."""
     vectors: Tensor
     """float32 [T,D], rows of length 1, on the CPU."""
     cut: bool
-    """The text is longer than the encoder reads, and lost its end."""
+    """True if the text was longer than the encoder's limit, and lost its end."""
 
 
 class TokenEncoder:
@@ -59,8 +59,8 @@ class TokenEncoder:
         self.max_tokens = longest(self.tokenizer, self.net.config)
 
     def encode(self, text: str) -> tuple[list[int], list[bool], bool]:
-        """(ids, which of them are special, was it cut) of a text. As bert-score does it, a byte-level tokenizer reads
-        the first word as if a space came before it, like every other word.
+        """Return (ids, mask of special ids, whether it was cut) of a text. As in bert-score, a byte-level tokenizer
+        reads the first word as if a space came before it, like every other word.
         """
         text = text.strip()
         if text and getattr(self.tokenizer, "add_prefix_space", None) is False:
@@ -75,7 +75,7 @@ class TokenEncoder:
 
     @torch.no_grad()
     def embed(self, texts: Sequence[str]) -> Iterator[EmbeddedText]:
-        """Each text, in batches of neighbours; sort them by length where there are many."""
+        """Yield each text, in batches of neighbours; sort many texts by length first."""
         pad = self.tokenizer.pad_token_id or 0
         for start in range(0, len(texts), self.batch_size):
             encoded = [self.encode(text) for text in texts[start : start + self.batch_size]]
@@ -92,8 +92,8 @@ class TokenEncoder:
 
 
 def longest(tokenizer: Any, config: Any) -> int | None:
-    """Return how many tokens an encoder reads; None: as many as there are. Tokenizers write a huge number for no limit;
-    RoBERTa's positions begin after its padding id.
+    """Return the maximum number of tokens of an encoder's input; None if there is no limit. Tokenizers write a huge
+    number for no limit; RoBERTa's positions begin after its padding id.
     """
     limits = [getattr(tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None)]
     if config.model_type in ("roberta", "xlm-roberta", "camembert") and limits[1] is not None:

@@ -1,4 +1,4 @@
-"""What the texts of a model need of it, without its weights: the tokenizer and the tokens that end an answer."""
+"""Parts of a model that are needed for its texts, without its weights: the tokenizer and the tokens that end an answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fgrl.models.sources import Resolve, Source, locate
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Attributes as those of a `LanguageModel`."""
+    """Vocabulary with the same attributes as a `LanguageModel`."""
 
     spec: ModelSpec
     tokenizer: Any
@@ -30,7 +30,7 @@ class Vocabulary:
 
 
 def read_vocabulary(spec: ModelSpec, resolve: Resolve | None = None) -> Vocabulary:
-    """Of the model that `load` would load. Raises `DataError` or `Unavailable` as `load` does."""
+    """Return the vocabulary of the model that `load` would load. Raises `DataError` or `Unavailable` as `load` does."""
     source = locate(spec, resolve)
     saved = source.saved_model()
     tokenizer = tokenizer_of(source.name, source.revision, spec.templating)
@@ -39,8 +39,8 @@ def read_vocabulary(spec: ModelSpec, resolve: Resolve | None = None) -> Vocabula
 
 
 def _generation(source: Source) -> Any:
-    """Return the model's generation settings; those of its configuration where it has no file of them, as transformers
-    reads a model.
+    """Return the model's generation settings. If there is no file of them, they come from its configuration, as in
+    transformers.
     """
     try:
         return pretrained(transformers.GenerationConfig, source.name, revision=source.revision)

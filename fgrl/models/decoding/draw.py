@@ -1,6 +1,6 @@
 """Drawing tokens from logits: one uniform number per row and step, from the row's own random stream.
 
-Left out: `torch.multinomial`. It draws noise for the whole vocabulary, which costs more than a decoding step's layers
+Not used: `torch.multinomial`. It draws noise for the whole vocabulary, which costs more than a decoding step's layers
 on a CPU, and its draws depend on the other rows of the batch.
 """
 
@@ -22,16 +22,16 @@ BLOCK = 256
 
 
 def uniforms(seed: int, rows: list[int], steps: int) -> Tensor:
-    """[rows, steps] float64 in [0,1): row i is the stream of the Philox counter with key (seed, rows[i])."""
+    """Return [rows, steps] float64 in [0,1): row i is the stream of the Philox counter with key (seed, rows[i])."""
     keys = [np.array([seed % 2**64, row % 2**64], dtype=np.uint64) for row in rows]
     streams = [np.random.Generator(np.random.Philox(key=key)).random(steps) for key in keys]
     return torch.from_numpy(np.stack(streams)) if streams else torch.empty(0, steps, dtype=torch.float64)
 
 
 def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float = 1.0, top_k: int = 0) -> Tensor:
-    """One token [B] per row of logits [B,V] float32 (overwritten), by the inverse of the distribution function.
+    """Return one token [B] per row of logits [B,V] float32 (overwritten), by the inverse of the distribution function.
 
-    uniform [B] in [0,1). In the usual order: temperature, then top_k, then top_p. Temperature 0 takes the most
+    uniform [B] in [0,1). In the usual order: temperature, then top_k, then top_p. Temperature 0 selects the most
     probable token.
     """
     if temperature == 0:
@@ -61,9 +61,11 @@ def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _first_above(weights: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """First position [B] where the running sum of weights [B,n] exceeds `target` [B], and the rest of the target there.
+    """Return the first position [B] where the running sum of weights [B,n] exceeds `target` [B], and the rest of the
+    target there.
 
-    A position of weight 0 is never chosen: when rounding puts the target past the end, the last one with weight is.
+    A position of weight 0 is never chosen: if rounding puts the target past the end, the last position with weight is
+    chosen.
     """
     sums = weights.cumsum(1)
     last = (weights > 0).long().mul_(torch.arange(1, weights.shape[1] + 1, device=weights.device)).argmax(1)
@@ -73,7 +75,7 @@ def _first_above(weights: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _draw_from_best(weights: Tensor, uniform: Tensor, top_p: float, top_k: int) -> Tensor:
-    """Draw among the `top_k` best tokens, and of those among the fewest that hold `top_p` of their weight."""
+    """Return tokens drawn from the `top_k` best, restricted to the fewest of them that have `top_p` of their weight."""
     vocabulary = weights.shape[1]
     count = min(top_k or 256, vocabulary)
     total = weights.sum(1, dtype=torch.float64)

@@ -20,7 +20,7 @@ NO_POLICY = (
     "responses were not drawn here: use the component in a stage `rl` or `evaluate`, which draw them"
 )
 DECIMALS = 4
-"""Decimals of a token's relevance, as it is stored and shown."""
+"""Number of decimals of a token's relevance in files and on pages."""
 
 
 def of_a_model(needs: frozenset[str]) -> frozenset[str]:

@@ -10,7 +10,8 @@ from fgrl.types import Response, Sample
 
 
 def answers(name: str, samples: Iterable[Sample], prompts: Sequence[Sample], *, cut: bool = False) -> list[Answer]:
-    """Return the samples' responses as answers, in the prompts' order; several to one prompt keep their own order.
+    """Return the samples' responses as answers, in the prompts' order; several answers to one prompt keep their own
+    order.
 
     cut: True if the prompts are only the first of those that the recipe reads; then answers to others are skipped.
 

@@ -25,14 +25,10 @@ CHUNK = 1024
 
 
 class SentenceEncoder:
-    """Texts -> unit vectors; a cosine is the product of two of them.
+    """Encoder from texts to unit vectors; a cosine is the product of two of them.
 
-    Args:
-        spec: a sentence-transformers model: hub id, folder, or `all-minilm-l6-v2`, which comes in a package.
-        cache: folder of the file in which embeddings are kept.
-        device: where the model computes.
-        resolve: maps `${out:stage}` to a folder.
-
+    spec: a sentence-transformers model: hub id, folder, or `all-minilm-l6-v2`, which comes in a package. cache: folder
+    of the file that stores embeddings. device: device of the model. resolve: function from `${out:stage}` to a folder.
     """
 
     def __init__(

@@ -31,15 +31,11 @@ class EmbeddedText:
 
 
 class TokenEncoder:
-    """Texts -> hidden states of one layer of an encoder.
+    """Encoder from texts to hidden states of one of its layers.
 
-    Args:
-        spec: a transformers model: hub id or folder.
-        layer: whose hidden states: 0 is the embedding layer, 1 the first layer's output, ... Raises `DataError` where the model has
-            fewer.
-        device: where the model computes.
-        resolve: maps `${out:stage}` to a folder.
-
+    spec: a transformers model: hub id or folder. layer: number of the layer: 0 is the embedding layer, 1 the first
+    layer's output, ... Raises `DataError` if the model has fewer. device: device of the model. resolve: function from
+    `${out:stage}` to a folder.
     """
 
     def __init__(

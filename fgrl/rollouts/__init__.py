@@ -1,4 +1,4 @@
-"""From prompts to rollouts: encoding, padding, sampling, and the scores that an algorithm or a reward needs.
+"""Rollouts from prompts: encoding, padding, sampling, and the scores that an algorithm or a reward needs.
 
 Token ids are made once. A sampled response is never decoded and encoded again; texts and character offsets are computed
 from the drawn ids.

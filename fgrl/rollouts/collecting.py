@@ -1,4 +1,4 @@
-"""From prompts to rollouts: drawing, scoring and decoding of responses."""
+"""Rollouts from prompts: drawing, scoring and decoding of responses."""
 
 from __future__ import annotations
 

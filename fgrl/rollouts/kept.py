@@ -27,9 +27,7 @@ END = 30.0
 
 
 class Kept(Drawer):
-    """Drawer that stores the responses of another drawer in a file. New weights go to that drawer, which must be closed
-    itself.
-    """
+    """Drawer that stores the responses of another drawer in a file. New weights and `close` are for that other drawer."""
 
     def __init__(self, drawer: Drawer, file: Path, missed: Callable[[], object] = lambda: None) -> None:
         """Create the drawer. `missed` is called before responses are drawn that are not in the file."""

@@ -106,7 +106,7 @@ class TrainingEvaluation(Settings):
         return self
 
     def setup(self, run: Run) -> None:
-        """Do nothing: each set is set up in the place where it is measured (`AnsweredSet`)."""
+        """Do nothing: each set is set up when it is measured (`AnsweredSet`)."""
 
     def reads_reference(self) -> bool:
         """Return True if metrics compare with the model before training, token by token."""

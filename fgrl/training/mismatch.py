@@ -56,8 +56,8 @@ def measured(rollout: Rollout, bound: float) -> dict[str, float]:
 
 def staleness(rollout: Rollout, number: int, ahead: int) -> dict[str, float]:
     """Return the metric `staleness`: the number of iterations between the weights that a response was drawn from and
-    the policy of iteration `number`. Raises `Stopped` for responses of weights other than those of this iteration, or
-    with `ahead` of the previous one.
+    the policy of iteration `number`. Raises `Stopped` if the weights are newer than the iteration's, or more than
+    `ahead` iterations older.
     """
     age = number - rollout.filled("drawn_version")
     if bool(((age < 0) | (age > ahead)).any()):

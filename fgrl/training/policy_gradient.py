@@ -31,8 +31,8 @@ class PolicyGradient(OnlineAlgorithm):
     kl: Literal["k1", "k2", "k3", "full"] = "k3"
     """Estimator of KL(policy || reference) per token."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Place of the KL: added to the loss, or subtracted from the reward, which means from each token's advantage for
-    the rest of the response.
+    """Place of the KL: `loss` adds it to the loss; `reward` subtracts from each token's advantage the KL from that
+    token to the end of the response.
     """
     entropy_coef: float = Field(0.0, ge=0, le=100)
     """Coefficient of an entropy bonus (a bonus: it is subtracted from the loss)."""
@@ -110,7 +110,7 @@ class PolicyGradient(OnlineAlgorithm):
         [B,T], with the policy's gradient; 0 for tokens that it did not draw. It is computed for a few tokens at a time:
         there is no tensor [B,T,V].
 
-        The teacher is the policy as it is now, without gradient and dropout. prompts: the teacher's ids, long [B,W], -1
+        The teacher is the present policy, without gradient and dropout. prompts: the teacher's ids, long [B,W], -1
         before the beginning of each (`per_row(fill=-1, side="left")`). of: KL(policy || teacher), or KL(teacher ||
         policy). adapter: False for a teacher without the adapter, which is the policy before training.
         """

@@ -32,7 +32,7 @@ from fgrl.training import checkpoints
 REST = "rest.ckpt"
 """File with the contents of a checkpoint other than tensors in shards: counts, schedules, settings of the optimizer."""
 WEIGHTS, MOMENTS = "weights", "moments"
-"""Folders of the trained weights, and of the optimizer's moments of each."""
+"""Prefixes of the names of the trained weights, and of the optimizer's moments of each."""
 
 
 class Shards(ModelParallelStrategy):

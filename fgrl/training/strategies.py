@@ -82,9 +82,7 @@ class EnginePrecision(DeepSpeedPrecision):
     """Precision of DeepSpeed's engine under Lightning's automatic optimization."""
 
     def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Return the module unchanged: in bfloat16 the engine converts weights itself, after it has copied them in
-        float32.
-        """
+        """Convert only in float32: in bfloat16 the engine converts weights itself, after it has copied them in float32."""
         return super().convert_module(module) if self.precision == "32-true" else module
 
     def convert_input(self, data: Any) -> Any:

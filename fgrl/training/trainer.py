@@ -97,8 +97,8 @@ class TrainSettings(Settings):
     """
     wait_limit: Annotated[float, Unkeyed] = Field(14400.0, gt=0)
     """Seconds that a process waits for the others before the run ends, because one of them hangs. It must be longer
-    than the longest wait of a healthy run: for the process that draws and scores the longest responses, or for the one
-    that asks an endpoint for all.
+    than the longest wait of a healthy run: for the process that draws and scores the longest responses, or for the
+    process that asks an endpoint for all.
     """
     accelerator: Annotated[Accelerator, Unkeyed] = "auto"
     """Kind of device, also for frozen models."""
@@ -297,7 +297,7 @@ def fit(engine: Trainer, module: LightningModule, run: Run, settings: TrainSetti
 
 @contextmanager
 def _sigint_kept() -> Iterator[None]:
-    """Keep the handler of Ctrl-C inside the context. Lightning leaves Ctrl-C ignored when it stops after one."""
+    """Restore the handler of Ctrl-C after the context: Lightning leaves Ctrl-C ignored when it stops after one."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

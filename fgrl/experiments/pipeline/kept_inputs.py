@@ -24,8 +24,9 @@ MOST_BYTES = 2**30
 
 @contextmanager
 def inputs_kept(plan: Plan, stages: Sequence[Planned]) -> Iterator[None]:
-    """Let readers and prompts read copies of their files as they are now (`fgrl.base.files.kept`), in this process and
-    in the processes that it starts. In a started process nothing is done: it already reads the copies of the run.
+    """Let readers and prompts read copies of the present contents of their files (`fgrl.base.files.kept`), in this
+    process and in the processes that it starts. In a started process nothing is done: it already reads the copies of
+    the run.
     """
     if KEPT in os.environ:
         yield

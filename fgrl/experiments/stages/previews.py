@@ -115,8 +115,8 @@ def of_rollout(
 
 
 def _reward(rewards: Rewards, row: int, length: int, by_token: bool | None) -> str:
-    """Return the reward of a response: the total of its token rewards. If its response reward is a different number, it
-    is included, with the one that is trained on.
+    """Return the reward of a response: the total of its token rewards. If its response reward is a different number,
+    both are included, and the trained one is named.
     """
     credited = zip(rewards.token[row, :length].tolist(), rewards.credit_mask[row, :length].tolist(), strict=True)
     response = float(rewards.response[row])

@@ -80,7 +80,7 @@ class SelectStage(EvaluateStage):
         return {"chosen": chosen, "number": str(number), "value": values[chosen], **summary}
 
     def _hand_on(self, spec: ModelSpec, run: Run) -> None:
-        """Copy the model as it is stored, not as it was loaded for evaluation."""
+        """Copy the stored files of the model, not the model that was loaded for evaluation."""
         source = models.locate(spec, run.path)
         if source.about() is not None:
             models.copy(Path(source.name), run.out)

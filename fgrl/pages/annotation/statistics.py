@@ -117,8 +117,8 @@ class Times(Record):
     unfinished: int = 0
     """Works that were left out because the annotator has not finished them."""
     pairs_per_item: float | None = None
-    """As in `DomainCounts`, over works with an annotation or a preference. If only the preference was asked for, it is
-    1 minus the share of ties.
+    """As in `DomainCounts`, over works with an annotation or a preference. If the page only asked for the preference,
+    it is 1 minus the share of ties.
     """
     seconds_per_pair: float | None = None
 

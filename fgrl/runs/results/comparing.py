@@ -249,7 +249,7 @@ def compare(
     """Return every number that the first recipe shares with another, with the differences to the first.
 
     recipes: evaluations by recipe and seed, the reference recipe first. models: models whose numbers are compared;
-    empty: those that are not a baseline of the evaluation. wanted: texts, one of which a number's name must contain;
+    empty: all models except the evaluation's baselines. wanted: texts, one of which a number's name must contain;
     empty: all.
     """
     compared = ComparedEvaluation(name=name)

@@ -15,8 +15,8 @@ MARGIN = 0.12
 """Share of the range of values that an axis leaves free on each side."""
 ADJUSTABLE = 1e7
 NARROWEST = 1e-6
-"""Limits outside which values do not share a number of decimals: a value of at least the first, or an interval narrower
-than the second.
+"""Limits outside which values do not share a number of decimals: a value of at least `ADJUSTABLE`, or an interval
+narrower than `NARROWEST`.
 """
 
 

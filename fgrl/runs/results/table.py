@@ -173,8 +173,8 @@ def headline(stages: Iterable[Stage]) -> str:
 
 
 def answer(number: str, one: str, other: str, better: Better | None, changes: Mapping[str, ShownEstimate]) -> str:
-    """Return a sentence that says whether a model is better than another. changes: its number minus the other's, by
-    what the interval is over (prompts or seeds); a change without an interval if there is none.
+    """Return a sentence that says whether a model is better than another. changes: its number minus the other's, by the
+    units of the interval (prompts or seeds); a change without an interval if there is none.
     """
     known = {over: each for over, each in changes.items() if each.interval}
     change = next(iter(changes.values()))

@@ -103,7 +103,9 @@ class Answer(Record):
 
     @property
     def text(self) -> str:
-        """Return the text that the model wrote: the response's text; for a conversation its turns, one below the other."""
+        """Return the text that the model wrote: the response's text; for a conversation, the texts of its turns on
+        separate lines.
+        """
         return "\n".join(turn.text for turn in self.turns) if self.turns else self.response.text
 
     @property

@@ -59,7 +59,9 @@ class Compared(Metric):
         return answers
 
     def scores(self, answers: Sequence[Answer]) -> Mapping[str, Sequence[float | None]]:
-        """Return the numbers of each single answer that are recorded with it, by name; None if it has none."""
+        """Return the numbers of each single answer that are recorded with it, by name; None for an answer without a
+        value.
+        """
         return {}
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:

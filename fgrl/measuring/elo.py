@@ -5,7 +5,7 @@ appendix D). All games are fitted at once by maximum likelihood (Zermelo 1929; B
 does not matter. A tie is half a win for each side; a missing verdict is counted and left out. Games only determine
 differences of ratings: `Anchor` fixes their level.
 
-A finite maximum exists exactly where every model has won against every other one at least indirectly: A against B, B
+A finite maximum exists if and only if every model has won against every other model at least indirectly: A against B, B
 against C (Ford 1957). Models for which this holds form a group. If one group won all its games against another, the
 likelihood grows without limit as the groups move apart: their difference is infinite. If no games link two groups, it
 is undefined. Both differences are missing, with the reason, unless a ridge penalty makes every rating finite.

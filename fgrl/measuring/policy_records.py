@@ -4,8 +4,8 @@ In the product of an evaluation:
 
     answered_by.json    identification of the weights of each answering model, by its name in the recipe
 
-While it runs, `answers-NAME.answered_by.json` beside the answers of one model (a file, and a folder of its parts) has
-the same, and is compared before answers of a killed process are used.
+While the evaluation runs, `answers-NAME.answered_by.json` beside the answers of one model (a file, and a folder of its
+parts) has the same content, and is compared before answers of a killed process are used.
 """
 
 from __future__ import annotations

@@ -132,9 +132,7 @@ def of_engine(response: DrawnResponse) -> dict[str, Any]:
 
 
 def fingerprint(request: DrawRequest) -> str:
-    """Return a hash of everything that determines the response, except the weights: each response has the version of
-    those.
-    """
+    """Return a hash of everything that determines the response, except the weights, whose version each response has."""
     sampling = request.sampling.model_dump(exclude={"batch_size"})
     parts = [list(request.prompt.token_ids), sampling, request.seed, request.row, repr(request.early)]
     if request.sample is not None:

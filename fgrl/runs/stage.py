@@ -58,7 +58,7 @@ class Stage:
 
     @property
     def place(self) -> Path:
-        """Return the folder of a stage that has one."""
+        """Return the folder of the stage, which must have one."""
         assert self.folder is not None
         return self.folder
 

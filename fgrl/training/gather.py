@@ -29,8 +29,8 @@ def joined(one: tuple[Rollout, Rewards], other: tuple[Rollout, Rewards]) -> tupl
 
 
 def _alike(parts: Sequence[Rollout]) -> list[Rollout]:
-    """Return parts of a rollout with the engine's columns in all parts, if one has them. A part in which the
-    environment failed in every conversation has no tokens and therefore no such columns.
+    """Return the parts of a rollout. If one part has the engine's columns, all have them: a part in which the
+    environment failed in every conversation has no tokens, and gets empty columns.
     """
     if all(part.drawn_logp is None for part in parts):
         return list(parts)

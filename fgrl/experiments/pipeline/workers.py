@@ -67,7 +67,7 @@ def left(folder: Path) -> RankFailed | None:
 
 @contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """Replace an error in the process of rank 0 that follows from a worker's error by the worker's error."""
+    """Replace an error of rank 0 that was caused by a worker's error with the worker's error."""
     try:
         yield
     except Exception as error:

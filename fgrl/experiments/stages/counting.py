@@ -41,7 +41,9 @@ CHECKPOINT = 15
 AT_ONCE = 256
 """Number of responses that a server draws at the same time."""
 UNKNOWN, DRAWN = 0.5, 0.8
-"""Assumed length of a text of unknown length, as a share of its limit; and the same for a response drawn by a model."""
+"""Assumed length of a text of unknown length, as a share of its limit; for any text, and for a response drawn by a
+model.
+"""
 ADAPTER = 0.13
 """Number of operations that an adapter of one linear layer sends to the device, as a share of the operations of a whole
 layer of the model.

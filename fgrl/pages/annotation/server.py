@@ -131,7 +131,7 @@ class Call:
 
     @property
     def item(self) -> str:
-        """The sample's id."""
+        """Return the sample's id."""
         return self._item(self.parts["item"])
 
     def read(self, wanted: type[W]) -> W:

@@ -16,7 +16,7 @@ else:
     rollouts = lazy.load("fgrl.rollouts")
 
 Complete = Callable[[Sequence[int]], bool]
-"""True if the last of the token ids of a response completes it."""
+"""Test whether the last of the token ids of a response completes it."""
 
 
 def complete(early: Early, tokenizer: Any) -> Complete:

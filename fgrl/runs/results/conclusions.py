@@ -77,7 +77,7 @@ class Reply(Concluded):
 
     @property
     def rest(self) -> list[Finding]:
-        """The other findings."""
+        """Return the other findings."""
         telling = self.telling
         return [each for each in self.findings if each not in telling]
 

@@ -41,7 +41,7 @@ class StageCosts:
 
     @property
     def note(self) -> str | None:
-        """Remark on the sums."""
+        """Return a remark on the sums, or None."""
         if not self.cached:
             return None
         return f"without {self.cached:,} of {self.questions:,} questions, which the cache answered"

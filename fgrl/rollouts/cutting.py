@@ -12,7 +12,7 @@ from fgrl.types import Sample
 
 @dataclass(frozen=True)
 class CutPrompts:
-    """Number of prompts that are cut, and the one that loses most."""
+    """Number of prompts that are cut, and the prompt that loses most."""
 
     count: int
     """Number of prompts that were checked."""

@@ -51,7 +51,7 @@ most `AT_ONCE` of each of the two groups. If there are more in all, the others a
 """
 AT_ONCE = 8
 MOST_LAYERS = 16
-"""Maximum number of numbers that can colour the answers of a section, one at a time."""
+"""Maximum number of quantities that can colour the answers of a section, one at a time."""
 MOST_CURVES = 60
 COMPARED = ("logp_chosen", "log_ratio_chosen", "log_ratio_rejected", "margin")
 """Metrics that are drawn in one plot for all trainings of a run that log them, if several do and at least one logs the

@@ -18,7 +18,7 @@ ADVANTAGE = "advantage"
 MOST_ROLLOUTS = 16
 """Maximum number of rollouts per iteration, and of an offline training."""
 MOST_COLUMNS = 8
-"""Maximum number of further numbers of a token besides reward and advantage."""
+"""Maximum number of quantities of a token besides reward and advantage."""
 
 
 @dataclass

@@ -31,7 +31,7 @@ from fgrl.runs.series import Series
 MOST_CURVES = 4
 """Maximum number of metrics whose curves are drawn."""
 MOST_COLUMNS = 3
-"""Maximum number of further numbers in the table of points."""
+"""Maximum number of further columns in the table of points."""
 SEED = "seed"
 
 

@@ -98,7 +98,7 @@ def read(
 
 
 def part(event: Any, request: DrawRequest, reader: Reader) -> tuple[list[int], list[float], str | None] | None:
-    """Return the tokens, log-probabilities and finish reason of an event of a stream; None for one without tokens."""
+    """Return the tokens, log-probabilities and finish reason of an event of a stream; None for an event without tokens."""
     choices = event.get("choices") if isinstance(event, dict) else None
     if not isinstance(choices, list):
         raise BadAnswer(f"it has no choices: {str(event)[:200]}")

@@ -123,9 +123,8 @@ def marks(row: GradedResponse, label: str) -> bool:
 
 
 def run_overlap(row: GradedResponse, label: str) -> float:
-    """Return the mean over some of the left side's runs of units with the label, of the highest overlap with a run of
-    the right side; only runs that share a unit with such a run count. 0 if there are none. A run extends over all
-    neighbouring units with the label.
+    """Return the mean highest overlap of a run of the left side with a run of the right side. Only left runs that share a
+    unit with a right run count; 0 if there are none. A run is a maximal sequence of neighbouring units with the label.
     """
     left, right = (runs_of(side, label) for side in (row.left, row.right))
     best = [max((overlap(run, other) for other in right), default=0.0) for run in left]

@@ -1,4 +1,4 @@
-"""What commands do besides runs and numbers: a first recipe, samples, models that leave, pages, cleaning,
+"""Functions for the commands other than runs and numbers: a first recipe, samples, export of models, pages, cleaning,
 checks, the catalogue.
 """
 
@@ -52,18 +52,18 @@ verification = lazy.load("fgrl.experiments.pipeline.verification")
 
 @dataclass
 class NewRecipe:
-    """A first recipe, and what was written with it."""
+    """A first recipe, and the files that were written with it."""
 
     recipe: Path
     stages: list[str]
     assumptions: list[str]
     """Findings and assumptions, one sentence each."""
     placeholders: list[Path] = field(default_factory=list)
-    """Files with a placeholder reward and a placeholder goal."""
+    """Files with a placeholder reward or a placeholder goal."""
     prompts: list[Path] = field(default_factory=list)
     """Prompt files that the recipe names."""
     shows_rows: bool = False
-    """True if `fgrl.inspect` shows rows before anything has run."""
+    """True if `fgrl.inspect` shows rows before any stage has run."""
 
     @property
     def files(self) -> list[Path]:
@@ -77,10 +77,10 @@ def init(
 ) -> NewRecipe:  # fmt: skip
     """Write a first recipe for rows and a model, with its assumptions as comments; `fgrl init --help` lists the kinds.
 
-    kind: None: chosen by what is known about good answers, from the columns of the rows, `reward` and `tools`. columns:
-    those that are not to be guessed, by their role. force: overwrite an existing recipe. options: `reward`, `tools` (a
-    list), `system`, `chat_template`, `gpu`, `max_prompt_tokens`, `max_tokens` and `max_new_tokens`, as of `fgrl init`.
-    Raises `UsageError` for what was asked for wrongly, `DataError` for rows that do not fit.
+    kind: None chooses it from the columns of the rows, `reward` and `tools`. columns: columns by role that need no
+    guess. force: overwrite an existing recipe. options: `reward`, `tools` (a list), `system`, `chat_template`, `gpu`,
+    `max_prompt_tokens`, `max_tokens` and `max_new_tokens`, as in `fgrl init`. Raises `UsageError` for a wrong request,
+    `DataError` for rows that do not fit.
     """
     path, chosen = Path(output), ""
     if kind is None:
@@ -134,8 +134,8 @@ def inspect(
     """Return a few samples of a stage as the model sees them: tokens, masks, segments, rewards. Nothing is trained or
     kept.
 
-    stage: by default the first that shows samples. show: called with each as soon as it is there. Raises `UsageError`
-    for a stage that shows none, or that needs stages which have not run.
+    stage: by default the first that shows samples. show: function that is called with each sample as soon as it is
+    ready. Raises `UsageError` for a stage that shows no samples, or that needs stages which have not run.
     """
     console = Console(quiet=not progress)
     with listening(console):
@@ -185,7 +185,7 @@ def export(
 
     source: a recipe, a run, one of their stages (`RUN:STAGE`), or a stage, by its name or folder. push: upload it to
     this repository of the Hugging Face hub, which is private unless `public`. force: replace an earlier export.
-    options: `merge`, `dtype`, `base` and `license`, as of `fgrl export`.
+    options: `merge`, `dtype`, `base` and `license`, as in `fgrl export`.
     """
     if public and push is None:
         raise UsageError("--public goes with --push")
@@ -208,21 +208,20 @@ def export(
 
 @dataclass
 class WrittenReport:
-    """The page of a run or of a sweep."""
+    """A page that was written for a run or a sweep."""
 
     report: Path
     folder: Path
     conclusions: Conclusions | None = None
-    """What its first screen says; None for a sweep."""
+    """Conclusions on its first screen; None for a sweep."""
 
 
 def report(
     source: Path | str, overrides: Overrides | Sequence[str] | None = None, *, seeds: Sequence[int] = (),
     runs: Path | str = RUNS,
 ) -> list[WrittenReport]:  # fmt: skip
-    """Write the pages of a recipe's newest run (with each of `seeds`), of a run, of several, or of a sweep again.
-
-    Raises `UsageError` where nothing has run.
+    """Write pages again: of a recipe's newest run (with each of `seeds`), of one or several runs, or of a sweep. Raises
+    `UsageError` if nothing has run.
     """
     place = Path(source)
     if (place / "sweep.json").is_file():
@@ -236,10 +235,10 @@ def clean(
     runs: Path | str = RUNS, *, older_than: timedelta | str | None = None, recipes: Sequence[str] = (),
     unreferenced: bool = False, checkpoints: bool = False, delete: bool | Callable[[Deletions], bool] = False,
 ) -> Deletions:  # fmt: skip
-    """Return what `fgrl clean` with these options deletes, and delete it if `delete` says so: True, or a function that
-    is asked.
+    """Return the folders that `fgrl clean` with these options deletes. They are deleted if `delete` is True, or a
+    function that returns True.
 
-    older_than: a time, or a text as `30d`, `12h`, `8w`. Raises `UsageError` where nothing is selected.
+    older_than: a time, or a text as `30d`, `12h`, `8w`. Raises `UsageError` if nothing is selected.
     """
     age = cleaning.parse_age(older_than) if isinstance(older_than, str) else older_than
     if age is None and not (recipes or unreferenced or checkpoints):
@@ -257,11 +256,12 @@ def check(
     file: Path | str, overrides: Overrides | Sequence[str] | None = None, *, name: str | None = None,
     show: Callable[[str, Finding], None] | None = None,
 ) -> dict[str, list[Finding]]:  # fmt: skip
-    """Train a small random model with each reward, algorithm, environment and engine of a Python file, in different ways, and
-    return by component whether the weights are the same. Environments get scripted texts, and engines are asked in several ways.
+    """Train a small random model with each reward, algorithm, environment and engine of a Python file, in different
+    ways. Return by component whether the weights are equal. Environments get scripted texts, and engines are asked in
+    several ways.
 
-    overrides: of the trial's recipe. show: called with each finding as soon as it is there. Raises `UsageError` for a
-    file without such components, and the error of a training that fails.
+    overrides: of the trial's recipe. show: function that is called with each finding as soon as it is ready. Raises
+    `UsageError` for a file without such components, and the error of a training that fails.
     """
     tried = {registry.name_of(cls)[1]: cls for cls in trial.tried_components(Path(file))}
     if name is not None and name not in tried:
@@ -282,11 +282,11 @@ def benchmark(
     method: Path | str, overrides: Overrides | Sequence[str] | None = None, *, name: str | None = None, told: str = "outcome",
     knob: str = "", turns: bool = False, again: bool = False, runs: Path | str = RUNS, jobs: int = 1, progress: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """Rank a method of your own in the credit benchmark, and return where it stands, what it costs and the files that were
-    written beside it: what `fgrl benchmark --json` prints.
+    """Rank a method of your own in the credit benchmark. Return its place, its costs and the files that were written
+    beside it, as `fgrl benchmark --json` prints them.
 
-    method: a Python file or a recipe. told, knob, turns, name, again: see `fgrl benchmark --help`. jobs: runs at the same
-    time, each in a process of its own. Raises `UsageError`, `Problems`, and the error of a run that fails.
+    method: a Python file or a recipe. told, knob, turns, name, again: see `fgrl benchmark --help`. jobs: number of runs
+    at the same time, each in a separate process. Raises `UsageError`, `Problems`, and the error of a run that fails.
     """
     place = ranking.rank(
         str(method), name=name, told=told, knob=knob, turns=turns, overrides=override_texts(overrides), again=again,
@@ -299,9 +299,9 @@ def benchmark(
 def doctor(
     check: Path | str | None = None, *, runs: Path | str = RUNS, measure: Path | str | None = None
 ) -> dict[str, Any]:
-    """Return what this machine has and lacks ("problems"). check: compare the products in this folder of runs with
-    their checksums instead. measure: measure the rates of this machine instead, and write them into this file as a card,
-    which a file of `machines` may extend.
+    """Return the features of this machine and what it lacks ("problems"). check: compare the products in this folder of
+    runs with their checksums instead. measure: measure the rates of this machine instead, and write them into this file
+    as a card, which a file of `machines` may extend.
     """
     if measure is not None:
         card = rates.measure()
@@ -312,7 +312,7 @@ def doctor(
 
 
 def catalog(kind: str | None = None) -> dict[str, list[dict[str, str]]]:
-    """Return the components of each kind, or of one: their names, and what they are about."""
+    """Return the components of each kind, or of one kind: their names and summaries."""
     recipe.know_components()
     found = {}
     for each in registry.kinds() if kind is None else [kind]:

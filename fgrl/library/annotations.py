@@ -1,4 +1,4 @@
-"""What people annotated: written to files, read back, and counted."""
+"""Annotations by people: written to files, read back, and counted."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ExportedAnnotations:
     files: list[Path]
     items: int
     annotated: int
-    """Items with an annotation or a verdict."""
+    """Number of items with an annotation or a verdict."""
     skipped: int = 0
-    """Spans, answers, critiques and verdicts that the format has no place for."""
+    """Number of spans, answers, critiques and verdicts for which the format has no place."""
 
 
 @dataclass
@@ -41,11 +41,11 @@ class ImportedAnnotations:
     """The store, or the file that was written."""
     items: int
     skipped: int
-    """Spans, answers, critiques and verdicts that the store or our format has no place for."""
+    """Number of spans, answers, critiques and verdicts for which the store or our format has no place."""
     revisions: int | None = None
-    """What was annotated, as the store counts it; None for a file."""
+    """Number of annotations as the store counts them; None for a file."""
     added: int | None = None
-    """Of these, how many the store did not have."""
+    """Number of these that the store did not have."""
     created: bool = False
     """True if the store is new."""
 
@@ -55,8 +55,8 @@ def export_annotations(
 ) -> ExportedAnnotations:
     """Write the annotated samples of a store, or of a JSONL file, as JSON lines or as tasks for Label Studio.
 
-    With `label-studio`, a file of the same name that ends in .xml gets the labeling configuration. finished: only what
-    annotators have marked as done (of a store). Raises `UsageError` where a file of annotations would be overwritten.
+    With `label-studio`, a file of the same name that ends in .xml gets the labeling configuration. finished: only items
+    that annotators have marked as done (of a store). Raises `UsageError` if a file of annotations would be overwritten.
     """
     source, out = Path(source), Path(out)
     written = [out]
@@ -87,8 +87,8 @@ def import_annotations(
 ) -> ImportedAnnotations:
     """Read annotated samples, or Label Studio's JSON export, into a store (`store`) or a JSONL file (`out`).
 
-    settings: of the page of a new store: a YAML file, or a shipped name. Raises `DataError` for a file that cannot be
-    read, and for annotations that do not fit the store; then nothing is added.
+    settings: settings of the page of a new store: a YAML file, or a shipped name. Raises `DataError` for a file that
+    cannot be read, and for annotations that do not fit the store; nothing is added in this case.
     """
     file = Path(file)
     if (store is None) == (out is None):
@@ -118,8 +118,8 @@ def import_annotations(
 def annotation_stats(sources: Path | str | Sequence[Path | str], *, domain: str | None = None) -> Statistics:
     """Return counts, times and agreement of the annotators of stores and JSONL files.
 
-    domain: entry of a sample's meta that names its domain; by default what the settings of the page say. Raises
-    `DataError` where nobody has annotated anything.
+    domain: entry of a sample's meta that names its domain; by default the one in the settings of the page. Raises
+    `DataError` if there are no annotations.
     """
     given = [sources] if isinstance(sources, Path | str) else list(sources)
     found: list[Work] = []
@@ -133,7 +133,9 @@ def annotation_stats(sources: Path | str | Sequence[Path | str], *, domain: str 
 
 
 def _annotated(source: Path, *, finished: bool = False) -> tuple[list[Sample], PageSettings | None, list[str] | None]:
-    """Annotated samples of a store or a file, and for a store the settings of the page and the annotators."""
+    """Return the annotated samples of a store or a file, and for a store the settings of the page and the
+    annotators.
+    """
     if _is_store(source):
         with stores.Store(source) as store:
             return list(exporting.exported(store, finished=finished)), store.settings, store.annotators
@@ -143,7 +145,7 @@ def _annotated(source: Path, *, finished: bool = False) -> tuple[list[Sample], P
 
 
 def _keep(out: Path, source: Path) -> None:
-    """Raise `UsageError` where writing a file would destroy annotations."""
+    """Raise `UsageError` if writing a file would destroy annotations."""
     if not out.is_file():
         return
     if source.exists() and out.samefile(source):
@@ -161,7 +163,7 @@ def _is_store(source: Path) -> bool:
 
 
 def _read(file: Path) -> tuple[list[Sample], int]:
-    """Return samples of our own file or of Label Studio's, and how much was skipped."""
+    """Return the samples of our own file or of Label Studio's, and the number of skipped entries."""
     if _is_store(file):
         raise UsageError(f"{file} is a store; `fgrl annotate export` comes first")
     with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Runs on the disk: `fgrl.open_run`, and what `fgrl.run` returns."""
+"""Runs on disk: `fgrl.open_run`, and the result of `fgrl.run`."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ class FinishedStage(Stage):
     """A stage of a run."""
 
     def log(self) -> DataFrame:
-        """Return the numbers that the stage logged, a row for each step; empty for a stage that logs none."""
+        """Return the numbers that the stage logged, one row per step; empty for a stage that logs nothing."""
         return pandas.DataFrame([] if self.folder is None else read_log(self.folder / "log.jsonl"))
 
 
 class FinishedRun(Run):
-    """A run of a recipe: its stages, folders and numbers. It may also be one that failed or still runs."""
+    """A run of a recipe: its stages, folders and numbers. The run may also have failed, or may still be running."""
 
     _stages_are = FinishedStage
     stages: dict[str, FinishedStage]  # type: ignore[assignment]
 
     @property
     def report(self) -> Path | None:
-        """The page of the run, `report.html`; None while there is none."""
+        """Page of the run, `report.html`; None if it does not exist yet."""
         page = self.folder / "report.html"
         return page if page.is_file() else None
 
     def stage(self, name: str) -> FinishedStage:
-        """Return a stage by its name. Raises `UsageError` with the nearest name."""
+        """Return a stage by its name. Raises `UsageError` with the nearest name if there is no such stage."""
         if name not in self.stages:
             raise UsageError(unknown("stage", name, list(self.stages)))
         return self.stages[name]
@@ -70,9 +70,9 @@ class FinishedRun(Run):
         """Return the answers that an evaluation recorded, with the token rewards of the evaluation's reward, ready to
         be drawn.
 
-        stage: by default the only finished one that recorded answers. model: by default all. reward: by default the
-        first one of the evaluation's `rewards`; without rewards the answers have none. Raises `UsageError` for a name
-        that does not exist.
+        stage: by default the only finished stage that recorded answers. model: by default all models. reward: by
+        default the first of the evaluation's `rewards`; without rewards the answers have none. Raises `UsageError` for
+        a name that does not exist.
         """
         recorded = [name for name, each in self.stages.items() if each.finished and (each.product / ANSWERS).is_file()]
         chosen = self._only_one(stage, recorded, "recorded answers")
@@ -131,9 +131,8 @@ class FinishedRun(Run):
 
 
 def open_run(folder: Path | str) -> FinishedRun:
-    """Return a run by its folder, `runs/<recipe>/<time>-<key>`; of a folder with several runs the newest.
-
-    Raises `UsageError` where there is no run.
+    """Return a run by its folder, `runs/<recipe>/<time>-<key>`. For a folder with several runs, return the newest.
+    Raises `UsageError` if there is no run.
     """
     path = Path(folder)
     if not path.is_dir():

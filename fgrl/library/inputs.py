@@ -24,13 +24,13 @@ from fgrl.registry.settings import Settings
 RUNS = "runs"
 """The default folder of runs, relative to the current directory, as on the command line."""
 OVERRIDES = "overrides"
-"""Place of a value that was given in Python, in error messages."""
+"""Place of a value from Python in error messages."""
 Overrides = Mapping[str, Any]
 
 
 def load_recipe(source: Path | str, texts: Sequence[str] = ()) -> recipe.Recipe:
-    """Return the recipe with overrides as on the command line. Raises `Problems`, whose places say "overrides" for what
-    came from there.
+    """Return the recipe with overrides as on the command line. Raises `Problems`; the place of a mistake in an override
+    is "overrides".
     """
     try:
         return recipe.load(source, texts)
@@ -42,7 +42,7 @@ def load_recipe(source: Path | str, texts: Sequence[str] = ()) -> recipe.Recipe:
 
 
 def override_texts(overrides: Overrides | Sequence[str] | None, seed: int | None = None) -> list[str]:
-    """`a.b=value` for each override, the value as JSON, which is YAML; texts that are written like this already stay.
+    """Return `a.b=value` for each override, with the value as JSON, which is YAML. Texts in this form stay unchanged.
     Raises `UsageError` for a value that has no such form.
     """
     if isinstance(overrides, Sequence):
@@ -75,7 +75,9 @@ def _as_text(key: str, value: Any) -> str:
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Whatever is seeded or drawn inside, the generators of Python, NumPy and torch continue as if nothing had been."""
+    """Restore the state of the random generators of Python, NumPy and torch at the end of the block, whatever is seeded
+    or drawn inside.
+    """
     states: list[tuple[Callable[[Any], Any], Any]] = [(random.setstate, random.getstate())]
     if (numpy := sys.modules.get("numpy")) is not None:
         states.append((numpy.random.set_state, numpy.random.get_state()))
@@ -92,6 +94,6 @@ def random_state_kept() -> Iterator[None]:
 
 @contextmanager
 def libraries_quiet() -> Iterator[None]:
-    """Inside, libraries write neither messages nor progress bars to the terminal or the notebook."""
+    """Prevent libraries from writing messages or progress bars to the terminal or the notebook inside the block."""
     with diverted(Path(os.devnull), verbose=False):
         yield

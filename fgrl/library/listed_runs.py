@@ -1,4 +1,4 @@
-"""The runs in a folder: when each ran, for how long, how large it is, and its first number."""
+"""The runs in a folder: start, duration, size, and first number of each."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ pandas = lazy.load("pandas")
 
 @dataclass(frozen=True)
 class ListedRuns:
-    """Runs that were asked for, and what the folder has in all."""
+    """The selected runs, and facts about all runs of the folder."""
 
     root: Path
     rows: list[dict[str, Any]]
-    """A run each, or a sweep; the newest first."""
+    """Rows, one for each run or sweep; the newest first."""
     states: list[str]
-    """States that a run of the folder is in."""
+    """States of the runs in the folder."""
     runs: int
     stages: int
     bytes: int
@@ -39,18 +39,18 @@ class ListedRuns:
 def list_runs(
     folder: Path | str = RUNS, *, recipe: Sequence[str] = (), state: Sequence[str] = (), last: int | None = None
 ) -> DataFrame:
-    """Return the runs in a folder, the newest first; a sweep is one row. As `fgrl runs`.
+    """Return the runs in a folder, as `fgrl runs` lists them: the newest first; a sweep is one row.
 
-    folder: a folder of runs, of one recipe's runs in it, or of a sweep. recipe, state: only those with one of these
-    names or patterns, and in one of these states; empty: all. The columns of the pandas DataFrame: "folder", "path" (of
-    the recipe), "seconds", "error", "command", "recipe", "started", "state", "stages" (keys by name), "done", "bytes" of
-    all stages that it used, "headline" (its first number).
+    folder: a folder of runs, of one recipe's runs in it, or of a sweep. recipe, state: select runs of recipes with one
+    of these names or patterns, and in one of these states; empty selects all. The columns of the pandas DataFrame:
+    "folder", "path" (of the recipe), "seconds", "error", "command", "recipe", "started", "state", "stages" (keys by
+    name), "done", "bytes" of all stages that it used, "headline" (its first number).
     """
     return pandas.DataFrame(listed(Path(folder), recipe, state, last).rows)
 
 
 def listed(folder: Path, recipes: Sequence[str], states: Sequence[str], last: int | None) -> ListedRuns:
-    """Return what `list_runs` returns, and what the folder has in all."""
+    """Return the result of `list_runs`, and facts about all runs of the folder."""
     root, own = root_of(folder)
     history, sweeps = History(folders.Runs(root)), dict(sweep_records.sweep_records(root))
     if _is_sweep(folder):
@@ -74,7 +74,7 @@ def listed(folder: Path, recipes: Sequence[str], states: Sequence[str], last: in
 
 
 def root_of(folder: Path) -> tuple[Path, list[str]]:
-    """Return the folder of runs, and the recipe when `folder` is that of one recipe's runs."""
+    """Return the folder of runs, and the recipe if `folder` holds the runs of one recipe."""
     if _is_sweep(folder):
         return folder.parent.parent, []
     if folder.is_dir() and any(folder.glob("*Z-*")) and not (folder / "stages").is_dir():
@@ -100,7 +100,7 @@ def _row(each: run.Run, history: History) -> dict[str, Any]:
 
 
 def _sweep_row(place: Path, sweep: SweepRecord, history: History) -> dict[str, Any]:
-    """Return a sweep as one entry, with the stages of all its points."""
+    """Return a sweep as one row, with the stages of all its points."""
     own = [each for each in history.entries if each.record.sweep == sweep.id]
     keys = {f"{name} {key}": key for each in own for name, key in each.keys.items()}
     finished = [stage for key in keys.values() for stage in history.by_key.get(key, [])]

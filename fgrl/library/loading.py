@@ -1,4 +1,4 @@
-"""`fgrl.load` and `fgrl.score`: from whatever names a model or a recipe to the model, or to a scored text."""
+"""`fgrl.load` and `fgrl.score`: from the name of a model or a recipe to the model, or to a scored text."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def load(
     dtype: Literal["auto", "float32", "bfloat16"] | None = None,
     device: str | None = None,
 ) -> Policy:
-    """Load a language model that a stage trained or chose, or any other.
+    """Load a language model that a stage trained or chose, or any other language model.
 
     source: the folder of a stage or of its product, a stage of a run, a run with one language model, a folder of a
-    model, or a hub id, of which `revision` is a commit, tag or branch. step: of a training that kept the models of
-    several steps. dtype: of the weights; None: as they were trained; "auto": bfloat16 where the device multiplies it
-    natively. device: None is the GPU where there is one.
+    model, or a hub id, of which `revision` is a commit, tag or branch. step: step of the model, for a training that
+    kept the models of several steps. dtype: type of the weights; None: the type of the training; "auto": bfloat16 if
+    the device multiplies it natively. device: None is the GPU if there is one.
 
-    Raises `UsageError` for a source that contains no model, `DataError` for one that cannot be loaded as a language
+    Raises `UsageError` for a source that contains no model, `DataError` for a model that cannot be loaded as a language
     model.
     """
     if isinstance(source, FinishedRun):
@@ -63,17 +63,17 @@ def score(
 ) -> ScoredText:
     """Score a text with the reward of a stage: the reward of each token, of each segment and of the whole text.
 
-    source: a recipe, the folder of a run, or what `fgrl.run` returned. stage: one with a reward, as `rl`, or with
-    several, as `evaluate`; then `reward` names one of its `rewards`. prompt: a text, the turns of a chat, or a sample
-    with everything that the reward reads; otherwise `reference`, `rubric` and `meta` are what the prompt's row of data
-    would have. ended: does the answer end there, with an end-of-sequence token? overrides, runs: of a recipe.
+    source: a recipe, the folder of a run, or a result of `fgrl.run`. stage: a stage with a reward, such as `rl`, or
+    with several, such as `evaluate`; then `reward` names one of its `rewards`. prompt: a text, the turns of a chat, or
+    a sample with everything that the reward reads; otherwise `reference`, `rubric` and `meta` have the values that the
+    prompt's row of data would have. ended: True if the answer ends with an end-of-sequence token. overrides, runs:
+    overrides and folder of runs, for a recipe.
 
-    The stages on whose products the reward depends must have run. The text is cut into the tokens of the model that the
-    training starts from, or that the evaluation compares with. Nothing is written but what components keep in the
-    cache.
+    The stages on whose products the reward depends must have run. The text is tokenized for the model that the training
+    starts from, or that the evaluation compares with. Nothing is written except by components into the cache.
 
-    Raises `UsageError` for a stage without a reward or with unfinished dependencies, `DataError` for a prompt that
-    lacks what the reward reads.
+    Raises `UsageError` for a stage without a reward or with unfinished dependencies, `DataError` for a prompt without
+    the fields that the reward reads.
     """
     done: Run
     if isinstance(source, FinishedRun):

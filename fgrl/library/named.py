@@ -1,8 +1,8 @@
-"""What has run of a recipe that is named with its settings.
+"""The finished part of a recipe that is named with its settings.
 
 Nothing is planned: the resolved settings are compared with the resolved recipe that each run keeps, and a stage counts
-where its settings and those of all stages before it are equal. What the files of then held is not known without reading
-them: remarks say which of them have changed since.
+if its settings and those of all stages before it are equal. The earlier content of its files is unknown without reading
+them: remarks tell which of them have changed since.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from fgrl.types import Report
 RUNS = Path("runs")
 """Default folder of `fgrl run`."""
 MOST_OTHERS = 3
-"""Runs with other settings that are named."""
+"""Maximum number of runs with other settings that are named."""
 
 
 class NamedRecipe(Run):
-    """A recipe with overrides, as far as it has run: its stages are those of the newest runs with these settings."""
+    """A recipe with overrides and its finished stages, which belong to the newest runs with these settings."""
 
     def __init__(self, recipe: Recipe, overrides: Sequence[str], runs: Runs, limit: int | None = None) -> None:
-        """limit: that of a trial; without one, trials do not count."""
+        """limit: the limit of a trial; without one, trials do not count."""
         super().__init__(runs.root / recipe_name(recipe.address))
         self.recipe, self.overrides, self.limit, self._runs = recipe, list(overrides), limit, runs
         where = [] if runs.root == RUNS else ["--runs", str(runs.root)]
@@ -62,7 +62,7 @@ class NamedRecipe(Run):
 
     @cached_property
     def written(self) -> dict[str, Any]:
-        """As a run keeps it."""
+        """Return the recipe as a run stores it."""
         return mapping(yaml.load(self.recipe.to_yaml(), LOADER))
 
     @cached_property
@@ -82,11 +82,11 @@ class NamedRecipe(Run):
 
     @cached_property
     def own_runs(self) -> list[Run]:
-        """The recipe's runs, with any settings, the newest first."""
+        """Return the recipe's runs with any settings, the newest first."""
         return [Run(folder, quick=True) for folder in self.runs.invocations(self.name)]
 
     def newest_run(self) -> Run | None:
-        """Return the newest run of these settings, finished or not."""
+        """Return the newest run with these settings, finished or not."""
         for run in self.own_runs:
             equal = self._equal_in(run)
             if len(equal) == len(run.stages) == len(self.recipe.stages) and not any(
@@ -122,7 +122,9 @@ class NamedRecipe(Run):
                 return
 
     def other_settings(self) -> list[str]:
-        """Of a run whose command did not give them, the values that differ."""
+        """Return the settings of finished runs that differ: the overrides of the run's command, or the differing values
+        if the command did not give them.
+        """
         own, found = leaves(self.settings), dict[str, None]()
         for run in self.own_runs:
             theirs = leaves(run.settings)
@@ -158,7 +160,9 @@ class NamedRecipe(Run):
         yield from (Run(folder, quick=True) for folder in others)
 
     def _equal_in(self, run: Run) -> list[str]:
-        """Return the stages that a run was to make with these settings, they and all before them."""
+        """Return the stages that a run was to make with these settings, together with those of all stages before
+        them.
+        """
         written = mapping(run.written.get("stages"))
         equal: list[str] = []
         if run.written.get("seed", 0) != self.seed:
@@ -169,8 +173,8 @@ class NamedRecipe(Run):
         return equal
 
     def _is_equal(self, name: str, theirs: Any) -> bool:
-        """Return True if settings are those of a stage: as they are written, or with their defaults and without what
-        cannot change a result.
+        """Return True if settings are equal to those of a stage: as they are written, or with their defaults and
+        without settings that cannot change a result.
         """
         own = mapping(self.written.get("stages"))[name]
         theirs = _moved(theirs, own)
@@ -183,7 +187,9 @@ class NamedRecipe(Run):
         return (record := stage.found) is not None and record.limit != self.limit
 
     def _counts(self, stage: Stage, run: Run, found: Mapping[str, Stage]) -> bool:
-        """Return True if a stage has finished, with components of these versions and what is `found` of those before."""
+        """Return True if a stage has finished, with components of these versions and with the stages `found` before
+        it.
+        """
         if not stage.finished or self._is_trial(stage) or (record := stage.found) is None:
             return stage.finished and stage.found is None  # a broken one, whose results raise
         own = self.written.get("imports")
@@ -196,7 +202,7 @@ class NamedRecipe(Run):
         return all(found[name].key == key for name, key in record.upstream.items() if name in found)
 
     def _changed(self, stage: Stage) -> Iterator[str]:
-        """Yield the names of files and components that a stage was made with, and that are others now."""
+        """Yield the names of the files and components of a stage that have changed since."""
         record = stage.found
         if record is None:
             return
@@ -215,7 +221,7 @@ class NamedRecipe(Run):
 
 @lru_cache(maxsize=64)
 def built(run: Run) -> Recipe | None:
-    """Return a run's recipe with its stages built; None for one of another version of fgrl or of its components."""
+    """Return a run's recipe with its stages built; None if another version of fgrl or of its components made it."""
     if isinstance(run, NamedRecipe):
         return run.recipe
     try:
@@ -228,8 +234,8 @@ def built(run: Run) -> Recipe | None:
 
 
 def _moved(theirs: Any, own: Any) -> Any:
-    """Return settings with the names that files have in other ones. A file is the same as one of its name that has the
-    same bytes, or is gone.
+    """Return settings with the file names of other settings. Two files are the same if they have the same name, and
+    their bytes are equal or one of them no longer exists.
     """
     if isinstance(theirs, dict) and isinstance(own, dict):
         return {key: _moved(value, own.get(key)) for key, value in theirs.items()}
@@ -244,7 +250,7 @@ def _moved(theirs: Any, own: Any) -> Any:
 
 
 def _place(text: str) -> Path | None:
-    """Return the place of a file or folder, without the function that may stand behind it; None for another text."""
+    """Return the path of a file or folder, without a function behind it; None for any other text."""
     path = Path(text)
     if not path.is_absolute() or path.exists():
         return path if path.is_absolute() else None
@@ -252,7 +258,7 @@ def _place(text: str) -> Path | None:
 
 
 def _versions(settings: Any) -> list[str]:
-    """Return the raised versions of components in settings: one of version 1 may be a default, which is left out."""
+    """Return the versions above 1 of components in settings: version 1 may be a default, which is left out."""
     return re.findall(r'"version": (?!1\b)\d+', json.dumps(settings))
 
 

@@ -1,4 +1,4 @@
-"""From what a person names on the command line to a reward: the one of a stage, a reward model, or a component."""
+"""From the name of a reward on the command line to the reward: of a stage, a reward model, or a component."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fgrl.library import words
 def reward(word: str, runs: Path, overrides: Sequence[str] = ()) -> tuple[Reward, dict[str, Path]]:
     """Return the reward that a word names, not set up, and the products of the stages that it refers to.
 
-    A stage that has a reward (RECIPE:STAGE, its folder, a recipe with one such stage): that reward. A stage that
-    trained a reward model: that model, read as `segment_rm` reads it. Otherwise a component: its name, or `{name: ...,
-    ...}`. A line on stderr names files of a stage's reward that have changed since. Raises `UsageError` for any other
-    word, `Problems` of a component.
+    For a stage that has a reward (RECIPE:STAGE, its folder, a recipe with one such stage), the result is that reward.
+    For a stage that trained a reward model, it is that model, read as `segment_rm` reads it. Any other word is a
+    component: its name, or `{name: ..., ...}`. A line on stderr names files of a stage's reward that have changed
+    since. Raises `UsageError` for any other word, `Problems` of a component.
     """
     recipes.know_components()
     if word.lstrip().startswith("{") or word in registry.names("reward"):

@@ -14,15 +14,15 @@ TEMPLATES = resources.files(__package__) / "templates"
 
 
 def component_kinds() -> list[str]:
-    """Return the kinds that there is a template for."""
+    """Return the kinds that have a template."""
     return sorted(file.name.removesuffix(".txt") for file in TEMPLATES.iterdir() if file.name.endswith(".txt"))
 
 
 def new(kind: str, name: str, folder: Path | str = ".") -> tuple[Path, Path]:
     """Write a component and a passing test for it into a folder, as `fgrl new`. Return both files.
 
-    name: its name in recipes. Raises `UsageError` for an unknown kind, a name that is taken or cannot be one of a file,
-    and a file that is already there.
+    name: its name in recipes. Raises `UsageError` for an unknown kind, a name that is taken or cannot be a file name,
+    and a file that already exists.
     """
     if kind not in component_kinds():
         raise UsageError(registry.unknown("kind", kind, component_kinds()))

@@ -1,7 +1,7 @@
 """Numbers of finished runs as pandas DataFrames: `fgrl.table`, `compare`, `frontier`, `curves` and `elo`.
 
-sources: one or several of: a recipe, a folder of a run or of runs, what `fgrl.run` returned. overrides, seeds: of the
-recipes, as they were run. Nothing is run.
+sources: one or several of: a recipe, a folder of a run or of runs, a result of `fgrl.run`. overrides, seeds: those with
+which the recipes were run. Nothing is run.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ def table(
     units: bool = False,
     runs: Path | str = RUNS,
 ) -> DataFrame:
-    """Return the numbers of finished evaluations, a row for each recipe, model and number.
+    """Return the numbers of finished evaluations, one row for each recipe, model and number.
 
-    wanted: texts of which a number's name must contain one, as in "rule.kept". units: instead a row for each unit that
-    a number was measured on (a prompt, a game, an annotated item), with its values.
+    wanted: texts, one of which a number's name must contain, as in "rule.kept". units: True for one row per unit that a
+    number was measured on (a prompt, a game, an annotated item), with its values.
 
     The columns: "recipe", "row" (the settings in which it differs from other runs of the recipe), "seed", "stage",
-    "model", "number", "mean" with its interval "low" to "high", "n" (how many values), "difference" to the baseline of
-    the evaluation, paired by prompt, with "difference_low" and "difference_high", "note". With `units`: "statistic",
-    "unit" and "values" instead of those from "mean" on. NaN is missing.
+    "model", "number", "mean" with its interval "low" to "high", "n" (the number of values), "difference" to the
+    baseline of the evaluation, paired by prompt, with "difference_low" and "difference_high", "note". With `units`:
+    "statistic", "unit" and "values" replace the columns from "mean" on. NaN means missing.
 
     Raises `UsageError` for a source without runs and for a text that is in no number's name, `DataError` for numbers
     that cannot be read, `Problems` for a recipe with mistakes.
@@ -83,12 +83,12 @@ def compare(
     models: Texts = (),
     runs: Path | str = RUNS,
 ) -> DataFrame:
-    """Return the numbers of recipes against the first of them, a row for each number and recipe, the goal first.
+    """Return the numbers of recipes compared with the first of them, one row for each number and recipe, the goal
+    first.
 
-    "mean", "low" and "high" are over prompts; "difference" is to the first recipe, with "prompts_low" to
-    "prompts_high" (other prompts, the same trained models) and "seeds_low" to "seeds_high" (other trainings). stages,
-    models, wanted: only these evaluations, models, and numbers. Raises as `table`, and `UsageError` where nothing can
-    be compared.
+    "mean", "low" and "high" are over prompts; "difference" is to the first recipe, with "prompts_low" to "prompts_high"
+    (other prompts, the same trained models) and "seeds_low" to "seeds_high" (other trainings). stages, models, wanted:
+    only these evaluations, models, and numbers. Raises as `table`, and `UsageError` if nothing can be compared.
     """
     own = _sources(sources, overrides, seeds, runs)
     found = comparing.compare_recipes(own, _texts(stages), _texts(models), _texts(wanted), any_seed=not seeds)
@@ -119,8 +119,8 @@ def frontier(
     models: Texts = (),
     runs: Path | str = RUNS,
 ) -> DataFrame:
-    """Return one number against another, a row for each model of each recipe; "best" is True for the Pareto-optimal
-    ones. Raises as `table`, and `UsageError` for a number that there is not.
+    """Return two numbers side by side, one row for each model of each recipe; "best" is True for the Pareto-optimal
+    ones. Raises as `table`, and `UsageError` for a number that does not exist.
     """
     found = frontiers.frontier(_measured(_sources(sources, overrides, seeds, runs)), x, y, _texts(models))
     points = ((point.series, point.model, point.label, point.best, point.x, point.y) for point in found.points)
@@ -139,8 +139,8 @@ def curves(
     stages: Texts = (),
     runs: Path | str = RUNS,
 ) -> DataFrame:
-    """Return a logged metric of trainings over their steps, the mean over seeds with its interval: a row for each curve
-    and step. Raises as `table`, and `UsageError` for a metric that no log has.
+    """Return a logged metric of trainings over their steps, the mean over seeds with its interval: one row for each
+    curve and step. Raises as `table`, and `UsageError` for a metric that no log has.
     """
     found = [curve_results.curves_of(source.name, source.by_seed(), metric, _texts(stages))[0]
              for source in _sources(sources, overrides, seeds, runs)]  # fmt: skip
@@ -161,10 +161,10 @@ def elo(
     by: Texts = (),
     runs: Path | str = RUNS,
 ) -> DataFrame:
-    """Return the Elo ratings of models, a row for each model, the best first, with "difference" to the best.
+    """Return the Elo ratings of models, one row for each model, the best first, with "difference" to the best.
 
-    anchor, ridge, by: fit again, with another level, a ridge, or only the games that these judges decided. Raises as
-    `table`.
+    anchor, ridge, by: repeat the fit with another level, with a ridge, or with only the games that these judges
+    decided. Raises as `table`.
     """
     changes = elo_views.Changes(anchor=anchor, ridge=ridge, by=_texts(by))
     views = elo_views.of_table(_measured(_sources(sources, overrides, seeds, runs)), changes)

@@ -1,4 +1,4 @@
-"""A language model that answers prompts and gives the probability of a text."""
+"""A language model that answers prompts and computes the probability of a text."""
 
 from __future__ import annotations
 
@@ -35,39 +35,37 @@ LOG_PROBABILITY = "log-probability"
 
 @dataclass(frozen=True)
 class Generated:
-    """A response that a policy drew."""
+    """A response that a policy generated."""
 
     prompt: str | list[Message]
     text: str
-    """Without special tokens."""
+    """Text without special tokens."""
     finished: bool
-    """True: it ended by itself; False: the length limit cut it."""
+    """True if it ended by itself, False if the length limit cut it."""
     token_ids: list[int]
-    """With the end-of-sequence token, where there is one."""
+    """Token ids, with the end-of-sequence token if there is one."""
 
     def __str__(self) -> str:
         return self.text
 
 
 class Policy:
-    """A language model with its tokenizer, as fgrl trains it: prompts go through the chat template, where there is
-    one.
-    """
+    """A language model with its tokenizer, as fgrl trains it: prompts go through the chat template, if there is one."""
 
     def __init__(self, language_model: LanguageModel, source: str) -> None:
         self.language_model = language_model
-        """fgrl's own object, which recipes' components work with."""
+        """fgrl's own object for the model, which the components of recipes use."""
         self.source = source
-        """Place that the model was loaded from, for people."""
+        """Place that the model was loaded from, as text."""
 
     @property
     def model(self) -> Any:
-        """The model of transformers, inside a model of peft where it has an adapter."""
+        """The model of transformers, inside a model of peft if it has an adapter."""
         return self.language_model.net
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of transformers."""
+        """Tokenizer of transformers."""
         return self.language_model.tokenizer
 
     def generate(
@@ -83,12 +81,12 @@ class Policy:
         batch_size: int = 16,
         seed: int = 0,
     ) -> list[Generated]:
-        """`n` responses to every prompt, in the prompts' order.
+        """Return `n` responses to every prompt, in the prompts' order.
 
-        prompts: one or several; a prompt is a text or the turns of a chat. temperature 0 is greedy. max_prompt_tokens:
-        longer prompts lose their beginning; None: as many as the model reads beside the response. The same arguments
-        give the same responses. Raises `UsageError` for a setting out of its bounds, `DataError` for a prompt that
-        cannot be encoded.
+        prompts: one or several; a prompt is a text or the turns of a chat. temperature 0 is greedy decoding.
+        max_prompt_tokens: longer prompts lose their beginning; None: as many tokens as the model reads beside the
+        response. The same arguments give the same responses. Raises `UsageError` for a setting out of its bounds,
+        `DataError` for a prompt that cannot be encoded.
         """
         asked = [as_prompt(prompt) for prompt in ([prompts] if _is_one(prompts) else prompts)]  # type: ignore[arg-type]
         most = max_prompt_tokens or max(1, (self.language_model.max_tokens or 2**30) - max_new_tokens)
@@ -110,7 +108,7 @@ class Policy:
         """Return the log-probability of each token of an answer to a prompt, in nats, at temperature 1: `values` [T]
         and `total`.
 
-        finished: does the answer end there? Then the last token is the one that ends an answer.
+        finished: True if the answer ends there. The last token is then the end-of-sequence token.
         """
         sample = Sample(id="0", prompt=as_prompt(prompt))
         written = encoded(self.language_model, sample, answer, finished=finished)
@@ -140,8 +138,8 @@ def load_model(
     dtype: Literal["auto", "float32", "bfloat16"] | None = None,
     device: str | None = None,
 ) -> Policy:
-    """Return the model in a folder, or of the hub; with `step` that of a step which the folder of a training's product
-    kept.
+    """Return the model in a folder, or on the hub. With `step`, return the model of that step, which the product of a
+    training kept.
 
     See `fgrl.load` for the arguments and the errors.
     """
@@ -156,7 +154,7 @@ def load_model(
 
 
 def checked(settings: Any, **values: Any) -> Any:
-    """Return settings from keyword arguments; a wrong value is a `UsageError` that names the argument."""
+    """Return settings from keyword arguments. A wrong value is a `UsageError` that names the argument."""
     try:
         return settings(**values)
     except ValidationError as error:
@@ -166,7 +164,7 @@ def checked(settings: Any, **values: Any) -> Any:
 
 
 def encoded(model: LanguageModel, sample: Sample, answer: str, *, finished: bool) -> DrawnResponse:
-    """Return an answer to a prompt as if the model had drawn it, with an end-of-sequence token if it is finished.
+    """Return an answer to a prompt as if the model had drawn it, with an end-of-sequence token if `finished` is True.
 
     Raises `UsageError` for an answer without a token, `DataError` for a prompt that cannot be encoded.
     """

@@ -24,9 +24,9 @@ pandas = lazy.load("pandas")
 
 
 def register(name: str) -> Callable[[Any], Any]:
-    """Give a component that you define in a notebook or a script its name in recipes: `@fgrl.register("every_third")`.
+    """Register a component of a notebook or a script under a name for recipes: `@fgrl.register("every_third")`.
 
-    The component can then be used by `fgrl.run` in this process. Its source counts for cache keys, so that a changed
+    `fgrl.run` in this process can then use the component. Its source counts for cache keys, so a change of the
     component runs its stages again. Raises TypeError and ValueError as `fgrl.registry.register` does.
     """
     recipe.know_components()  # so that a name which fgrl uses is reported here
@@ -52,16 +52,16 @@ def run(
     progress: bool = True,
     page: bool = True,
 ) -> FinishedRun:
-    """Run what is missing of a recipe and return the run: its stages, folders and numbers.
+    """Run the missing stages of a recipe. Return the run: its stages, folders and numbers.
 
     source: a recipe's file, or a row of it (`FILE::ROW`). overrides: values by dotted key, `{"stages.policy.train.lr":
-    1e-5}`; None drops a key, and a component may be given as an object. limit: at most so many samples and steps in
-    every stage, as a trial. only, start: run only these stages; this stage and those after it. progress: write messages
-    and progress to stderr. page: write `report.html`, which `fgrl report` can also do later.
+    1e-5}`; None drops a key, and a component may be given as an object. limit: maximum number of samples and steps in
+    every stage, for a trial. only, start: run only these stages; this stage and those after it. progress: write
+    messages and progress to stderr. page: write `report.html`, which `fgrl report` can also do later.
 
     Raises `Problems` with every mistake of the recipe, `UserCodeError` for an error in your own code, which names its
-    file and line, and otherwise the error that ended a stage. Finished stages stay, and a second call continues. The
-    generators of Python, NumPy and torch are left as they were.
+    file and line, and otherwise the error that ended a stage. Finished stages are kept, and a second call continues.
+    The state of the random generators of Python, NumPy and torch does not change.
     """
     texts = override_texts(overrides, seed)
     loaded = load_recipe(source, texts)
@@ -95,11 +95,11 @@ def plan(
     runs: Path | str = RUNS,
     limit: int | None = None,
 ) -> DataFrame:
-    """Return the stages that would run, those that are cached, and why; a row for each stage, in order of execution.
-    Nothing is run or written.
+    """Return the stages that would run, the cached stages, and the reasons; one row for each stage, in order of
+    execution. Nothing is run or written.
 
     The columns of the pandas DataFrame: "stage", "component", "makes", "cached", "why", "key", "folder" and "estimate"
-    (calls, memory, parameters; None where nothing is estimated). Raises `Problems` with every mistake of the recipe.
+    (calls, memory, parameters; None if nothing is estimated). Raises `Problems` with every mistake of the recipe.
     """
     planned = pipeline.plan(load_recipe(source, override_texts(overrides, seed)), Path(runs), limit=limit)
     with libraries_quiet():
@@ -126,9 +126,9 @@ class ValidRecipe:
 
     source: str
     stages: list[str] = field(default_factory=list)
-    """In order of execution; empty while `needs` is not."""
+    """Stages in order of execution; empty as long as `needs` is not."""
     needs: list[str] = field(default_factory=list)
-    """Variables that have to be set before it can run (`vars.sft`)."""
+    """Variables that must be set before it can run (`vars.sft`)."""
 
     def __str__(self) -> str:
         if self.needs:
@@ -150,13 +150,13 @@ def validate(source: Path | str, overrides: Overrides | None = None, *, seed: in
 
 
 def _command(address: str, texts: Sequence[str], runs: Path, limit: int | None) -> list[str]:
-    """Return the same on the command line, for the records of the run."""
+    """Return the equivalent command line, for the records of the run."""
     where = [] if runs == Path(RUNS) else ["--runs", str(runs)]
     return ["fgrl", "run", address, *texts, *where, *([] if limit is None else ["--limit", str(limit)])]
 
 
 def _check_processes(loaded: recipe.Recipe) -> None:
-    """Raise `UsageError` where a stage of several processes uses a component that only this process knows."""
+    """Raise `UsageError` if a stage with several processes uses a component that only this process knows."""
     for name, stage in loaded.stages.items():
         if stage.processes() < 2:
             continue

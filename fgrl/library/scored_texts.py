@@ -25,33 +25,35 @@ terminal = lazy.load("fgrl.pages.report.terminal")
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """A segment of a text: neighbouring tokens that have one reward together."""
+    """A segment of a text: neighbouring tokens that share one reward."""
 
     start: int
     end: int
-    """Characters `start:end` of the text."""
+    """Position after the last character: the segment is `start:end` of the text."""
     text: str
     reward: float | None
-    """The sum of its tokens' rewards; None where none of them has one."""
+    """Sum of the rewards of its tokens; None if no token has a reward."""
 
 
 @dataclass(frozen=True)
 class ScoredText:
     """A response with a value for each of its T tokens, by default the reward of each token.
 
-    At the end of a notebook's cell it draws itself: colour is the value, brackets are segments, and pointing at a token
-    shows its value. `draw()` does the same in the middle of a cell, and in a terminal; `print` shows the same as plain
-    text.
+    At the end of a notebook's cell it draws itself: colours show values, brackets show segments, and pointing at a
+    token shows its value. `draw()` does the same in the middle of a cell, and in a terminal; `print` shows the same as
+    plain text.
     """
 
     answer: Answer
-    """The record: prompt, response, and everything that the reward recorded."""
+    """Record of the answer: prompt, response, and everything that the reward recorded."""
     name: str
-    """The entry of its records that is shown; "" where it has no values."""
+    """Name of the shown entry of its records; "" if the text has no values."""
     what: str = "reward"
     """Kind of the values: "reward", or "log-probability"."""
     total: float | None = None
-    """The value of the whole text: the reward of the response, or the sum of the log-probabilities. None is missing."""
+    """Value of the whole text: the reward of the response, or the sum of the log-probabilities. None if it is
+    missing.
+    """
 
     @property
     def text(self) -> str:
@@ -64,7 +66,7 @@ class ScoredText:
 
     @property
     def values(self) -> list[float | None]:
-        """[T] the value of each token; None where there is none, which is not a value of 0."""
+        """[T] the value of each token; None if there is no value, which differs from a value of 0."""
         return self.answer.token_rewards.get(self.name, [])
 
     @property
@@ -74,19 +76,19 @@ class ScoredText:
 
     @property
     def token_rewards(self) -> list[float | None]:
-        """[T] the same as `values`, of a reward. Raises `UsageError` for other values."""
+        """[T] the `values` of a reward. Raises `UsageError` for other values."""
         if self.what != "reward":
             raise UsageError(f"these values are not rewards but the {self.what} of each token; see `values`")
         return self.values
 
     @property
     def segments(self) -> list[int]:
-        """[T] the segment of each token, -1 outside of all; empty for a reward without segments."""
+        """[T] the segment of each token, -1 outside of all segments; empty for a reward without segments."""
         return self.answer.segments.get(self.name, [])
 
     @property
     def spans(self) -> list[TokenSpan]:
-        """The segments as passages of the text, in order; empty for a reward without segments."""
+        """Segments as passages of the text, in order; empty for a reward without segments."""
         result = []
         for segment in dict.fromkeys(index for index in self.segments if index >= 0):
             places = [place for place, index in enumerate(self.segments) if index == segment]
@@ -98,16 +100,18 @@ class ScoredText:
 
     @property
     def criteria(self) -> list[Attribution]:
-        """The criteria of the prompt with their verdicts, of a reward that reads a rubric; empty otherwise."""
+        """Criteria of the prompt with their verdicts, for a reward that reads a rubric; empty otherwise."""
         return self.answer.criteria.get(self.name, [])
 
     @property
     def annotation(self) -> Annotation | None:
-        """Annotation of the text by the reward's critic; None where it is missing, or the reward has no critic."""
+        """Annotation of the text by the reward's critic; None if it is missing, or the reward has no critic."""
         return self.answer.annotations.get(self.name)
 
     def draw(self) -> None:
-        """Draw the tokens: as HTML in a notebook, else as text in the terminal, coloured where it has colours."""
+        """Draw the tokens: as HTML in a notebook, else as text in the terminal, with colours if the terminal has
+        them.
+        """
         if in_notebook():
             from IPython.display import display  # the notebook's own
 
@@ -116,7 +120,7 @@ class ScoredText:
             terminal.print_tokens([self._marked()])
 
     def _marked(self) -> MarkedTokens:
-        """As the terminal draws it: the turns of the prompt, then the tokens."""
+        """Return the text for the terminal: the turns of the prompt, then the tokens."""
         turns = [f"{turn.role}: {turn.content}\n" for turn in self.answer.chat]
         own = MarkedTokens.of(self.answer, self.name)
         none: list[None] = [None] * len(turns)
@@ -137,7 +141,7 @@ class ScoredText:
         return f"{''.join(facts)}{len(self.tokens)} tokens"
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Names and numbers of the whole text."""
+        """Return names and numbers of the whole text."""
         if not self.name:
             return []
         if self.total is None:
@@ -155,9 +159,8 @@ class ScoredText:
 
 
 def of_answer(answer: Answer, reward: str | None = None) -> ScoredText:
-    """Return a recorded answer with the token rewards of one of its rewards, by default of the first.
-
-    Raises `UsageError` for a reward that did not score it.
+    """Return a recorded answer with the token rewards of one of its rewards, by default the first. Raises `UsageError`
+    for a reward that did not score it.
     """
     known = list(answer.token_rewards)
     if reward is not None and reward not in known:
@@ -167,7 +170,7 @@ def of_answer(answer: Answer, reward: str | None = None) -> ScoredText:
 
 
 def of_values(answer: Answer, what: str, values: Sequence[float], total: float) -> ScoredText:
-    """Return an answer with other values than rewards: `values` [T]."""
+    """Return an answer with values other than rewards: `values` [T]."""
     held: Mapping[str, Any] = {"token_rewards": {what: [float(value) for value in values]}}
     return ScoredText(answer.model_copy(update=held), what, what=what, total=total)
 

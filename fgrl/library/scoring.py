@@ -44,7 +44,7 @@ def score_text(
     meta: Mapping[str, Any] | None = None,
     ended: bool = True,
 ) -> ScoredText:
-    """See `fgrl.score`."""
+    """Return the scored text; see `fgrl.score`."""
     recipe = _recipe(finished, stage)
     built = recipe.built_anew(stage)
     rewards = rewards_of(built)
@@ -70,8 +70,8 @@ def score_text(
 
 
 def rewards_of(stage: Stage) -> dict[str, Reward]:
-    """Return the rewards that a stage names itself: `reward`, or its `rewards` by their names. Not the rewards inside
-    of another one.
+    """Return the rewards that a stage names itself: `reward`, or its `rewards` by their names. Rewards inside another
+    reward are not included.
     """
     rewards: dict[str, Reward] = {}
     for path, value in registry.walk(stage):
@@ -81,7 +81,7 @@ def rewards_of(stage: Stage) -> dict[str, Reward]:
 
 
 def _scored(stage: Stage, name: str, reward: Reward, sample: Sample, answer: str, ended: bool, run: Run) -> Any:
-    """Return the answer's record. The model's weights are loaded only for a reward that needs them."""
+    """Return the answer's record. The model's weights are loaded only if the reward needs them."""
     spec, needs = _reference(stage), reward.needs() | {"offsets"}
     model = run.model(spec) if attributing.of_a_model(needs) else models.read_vocabulary(spec, run.path)
     rollouts.check_same_tokens(model, reward=reward.tokenizer())
@@ -92,8 +92,8 @@ def _scored(stage: Stage, name: str, reward: Reward, sample: Sample, answer: str
 
 
 def _reference(stage: Stage) -> ModelSpec:
-    """Return the model that cuts the text into tokens and computes what the reward asks for: the one that a training
-    starts from, the one that an evaluation compares with.
+    """Return the model that tokenizes the text and computes the fields that the reward needs: the model that a training
+    starts from, or that an evaluation compares with.
     """
     named = getattr(stage, "models", None)
     model = getattr(stage, "model", None)

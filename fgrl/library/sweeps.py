@@ -1,4 +1,4 @@
-"""`fgrl.sweep`."""
+"""Sweeps from Python: `fgrl.sweep`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FinishedSweep:
 
     @property
     def index(self) -> Path:
-        """Its page."""
+        """Path of its page."""
         return self.folder / INDEX
 
 
@@ -45,10 +45,10 @@ def sweep(
     file: Path | str, *, jobs: int = 1, threads: int | None = None, points: int | None = None, seed: int = 0,
     runs: Path | str | None = None, wandb: str | None = None, mlflow: str | None = None, progress: bool = True,
 ) -> FinishedSweep:  # fmt: skip
-    """Run the points of a sweep file that are not done, and return all of them; a second call continues.
+    """Run the points of a sweep file that have not finished, and return all points; a second call continues.
 
-    jobs: points at a time. threads: of each. points: at most so many. seed: of the draws. Raises `Problems` and
-    `UsageError` for a mistake; the error of a point is in the record.
+    jobs: number of points at a time. threads: threads of each point. points: maximum number of points. seed: random
+    seed of the draws. Raises `Problems` and `UsageError` for a mistake; the error of a point is in the record.
     """
     made = of_file(Path(file), runs=runs, seed=seed, wandb=wandb, mlflow=mlflow)
     return run(made, ["fgrl", "sweep", str(file)], points, jobs, threads, Console(quiet=not progress))
@@ -57,7 +57,7 @@ def sweep(
 def run(
     made: Sweep, command: Sequence[str], points: int | None, jobs: int, threads: int | None, console: Console,
 ) -> FinishedSweep:  # fmt: skip
-    """Run what is missing of a sweep. command: for its record."""
+    """Run the missing points of a sweep. command: command line for its record."""
     asked = search.Search(made.file, made.seed, points)
     record = sweeping.begin(made, command, threads, default_threads())
     devices = _devices() if jobs > 1 else []
@@ -68,14 +68,14 @@ def run(
 
 
 def of_file(file: Path, **options: Any) -> Sweep:
-    """Return what a sweep file asks for. options: as of `of_definition`. Raises `Problems` and `UsageError`."""
+    """Return the sweep of a sweep file. options: as in `of_definition`. Raises `Problems` and `UsageError`."""
     definition = sweep_files.read_sweep(file)
     given, texts = of_command(definition.words())
     return of_definition(definition, given, texts, path=str(file), **options)
 
 
 def of_command(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the options of a command of `fgrl run`, by their names as identifiers, and its overrides. Raises
+    """Return the options of a `fgrl run` command, by their names as identifiers, and its overrides. Raises
     `UsageError`.
     """
     parser = argparse.ArgumentParser("fgrl run", add_help=False, allow_abbrev=False, exit_on_error=False)
@@ -98,7 +98,9 @@ def of_definition(
     definition: SweepFile, options: Mapping[str, Any], texts: Sequence[str], *, path: str = "",
     runs: Path | str | None = None, seed: int = 0, wandb: str | None = None, mlflow: str | None = None,
 ) -> Sweep:  # fmt: skip
-    """Return a sweep. options: those of the `fgrl run` that runs a point. path: the sweep file. Raises `UsageError`."""
+    """Return a sweep. options: options of the `fgrl run` that runs a point. path: the sweep file. Raises
+    `UsageError`.
+    """
     for name, option in (("only", "--only"), ("start", "--from"), ("from", "--from")):
         if options.get(name):
             raise UsageError(f"{option} is for single runs: a sweep runs all stages of its points")
@@ -118,7 +120,9 @@ def of_definition(
 
 
 def default_threads() -> int:
-    """Return the threads of each point where nobody says: they must not depend on how many run at a time."""
+    """Return the default number of threads of each point. It must not depend on the number of points that run at a
+    time.
+    """
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdigit() and int(given) > 0 else max(1, machine.cores() // 4)
 

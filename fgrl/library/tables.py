@@ -1,4 +1,4 @@
-"""Table files with what has run of them: our numbers beside the published ones, curves and points for figures."""
+"""Table files with their finished runs: our numbers beside the published ones, curves and points for figures."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from fgrl.types import Sample, read_jsonl
 
 @dataclass
 class Place:
-    """A row of a table file with what has run of it."""
+    """A row of a table file with its finished runs."""
 
     row: Row
     sources: dict[str, Source]
-    """By the recipe's name in the file; without those that wait for a value."""
+    """Sources by the recipe's name in the file, without recipes that wait for a value."""
     waiting: dict[str, str]
-    """By the name of such a recipe what it waits for."""
+    """Values that recipes wait for, by the recipe's name."""
 
     @property
     def finished(self) -> list[Run]:
@@ -52,24 +52,24 @@ class OpenTable:
     folder: Path
     places: dict[str, Place]
     annotations: Path | None = None
-    """File whose annotations are counted."""
+    """File with the annotations that are counted."""
     read: dict[Path, Evaluation] = field(default_factory=dict)
 
     def evaluation(self, stage: Stage) -> Evaluation:
-        """Return the numbers of a stage, which are read once. Raises `DataError`."""
+        """Return the numbers of a stage; its file is read once. Raises `DataError`."""
         if stage.place not in self.read:
             self.read[stage.place] = evaluation_of(stage)
         return self.read[stage.place]
 
     @property
     def lacking(self) -> list[Run]:
-        """The recipes of rows that lack a stage which the table reads."""
+        """Return the recipes of rows that lack a stage which the table reads."""
         every = {finished.command: finished for place in self.places.values() for finished in place.finished}
         return list(filter(self.unfinished, every.values()))
 
     @property
     def stages(self) -> list[str]:
-        """Stages that the table or the figure reads."""
+        """Return the stages that the table or the figure reads."""
         numbers = [column.number for column in self.file.columns.values()]
         numbers += [number for row in self.file.rows.values() for number in row.numbers.values()]
         drawn = self.file.figure.stages if self.file.figure and self.file.figure.kind == "curves" else []
@@ -86,9 +86,9 @@ def open_table(
 ) -> OpenTable:
     """Plan every row of a table file; nothing is run.
 
-    overrides: of all recipes, and `annotations=FILE`; a key that recipes `need` is for them alone, and `stages.NAME...` for those that have the
-    stage. seeds: instead of the file's.
-    Raises `Problems` of the file or a recipe, and `UsageError`.
+    overrides: overrides of all recipes, and `annotations=FILE`. A key that some recipes `need` is for these alone, and
+    `stages.NAME...` for recipes that have the stage. seeds: seeds that replace the file's. Raises `Problems` of the
+    file or a recipe, and `UsageError`.
     """
     table = read_table_file(path, small=small)
     files = [text.partition("=")[2] for text in overrides if _key(text) == "annotations"]
@@ -122,7 +122,7 @@ def open_table(
 
 
 def _of_its_stages(address: Path, overrides: Sequence[str]) -> list[str]:
-    """Return the overrides without those of stages that a recipe does not have."""
+    """Return the overrides without those of stages that the recipe does not have."""
     if not any(text.startswith("stages.") for text in overrides):
         return list(overrides)
     plain = [text for text in overrides if not text.startswith("stages.")]
@@ -131,7 +131,7 @@ def _of_its_stages(address: Path, overrides: Sequence[str]) -> list[str]:
 
 
 def paper_table(table: OpenTable) -> PaperTable:
-    """Return our numbers and the published ones. Raises `DataError` when numbers cannot be read, and `UsageError` for a
+    """Return our numbers and the published ones. Raises `DataError` if numbers cannot be read, and `UsageError` for a
     number that a finished evaluation does not have.
     """
     file = table.file
@@ -178,7 +178,7 @@ def _table_row(name: str, table: OpenTable, published: Published | None) -> Tabl
 
 
 def _fill(title: str, column: Column, rows: Mapping[str, TableRow], table: OpenTable) -> list[str]:
-    """Set our numbers of a column, and mark the best. Returns notes."""
+    """Set our numbers of a column, and mark the best. Return notes."""
     cells, measured, better = {}, {}, column.better
     for name, row in rows.items():
         place, own = table.places[name], table.places[name].row
@@ -211,7 +211,7 @@ def _fill(title: str, column: Column, rows: Mapping[str, TableRow], table: OpenT
 
 
 def _derive(rows: Mapping[str, TableRow], file: TableFile) -> None:
-    """Set the rows that are computed from others, where all of those have run."""
+    """Set the rows that are computed from other rows, if all of those have run."""
     for name, row in rows.items():
         if (derived := file.rows[name].derived) is None:
             continue
@@ -245,7 +245,7 @@ def _unmatched(file: TableFile, published: Published) -> list[str]:
 
 
 def _bases(data: Mapping[str, Any]) -> list[str]:
-    """Return the models from which a recipe starts, without those that an endpoint serves."""
+    """Return the models from which a recipe starts, without models that an endpoint serves."""
     return [
         value
         for path, value in leaves(data.get("stages", {})).items()

@@ -290,7 +290,7 @@ def table_frontier(table: OpenTable) -> Frontier:
 def table_curves(table: OpenTable, metric: str) -> list[Curve]:
     """Return a metric of the trainings of every row that logs it over their steps, with intervals over seeds.
 
-    Raises `UsageError` where trainings have finished and none of them logs it.
+    Raises `UsageError` if trainings have finished and none of them logs it.
     """
     assert table.file.figure is not None
     drawn: list[Curve] = []

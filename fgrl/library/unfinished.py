@@ -21,8 +21,8 @@ def run_unfinished(
     *,
     dry_run: bool = False,
 ) -> int:
-    """Run them, folders of runs left out; dry_run: only say their commands. Returns the exit code of the first
-    that fails, else 0.
+    """Run the unfinished recipes; folders of runs are left out. dry_run: only print their commands. Return the exit
+    code of the first that fails, else 0.
     """
     for named in recipes:
         if not isinstance(named, NamedRecipe):

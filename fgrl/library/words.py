@@ -1,4 +1,4 @@
-"""What a word on the command line means. Nothing is planned, run or written.
+"""Meaning of a word on the command line. Nothing is planned, run or written.
 
 recipes/quickstart.yaml, FILE::ROW   a recipe with the overrides behind it: what has run with these settings
 runs/<recipe>/<time>-<key>           a run
@@ -41,14 +41,15 @@ def read_sources(
     seeds: Sequence[int] = (),
     vary: Sequence[Sequence[str]] = (),
 ) -> list[Source]:
-    """Each path is a recipe, the folder of a run, or a folder of runs. Remarks on what has changed go to stderr.
+    """Return the sources that the paths name: each is a recipe, the folder of a run, or a folder of runs. Remarks on
+    what has changed go to stderr.
 
-    seeds: each recipe with each of them, or the runs that have them; empty: the recipe's own, or all. vary: lists of
-    overrides of which each recipe gets one of each list. Overrides and variations are for recipes: a run in a folder is
-    finished as it is.
+    seeds: each recipe is read with each of these seeds, and a folder's runs are those with these seeds; empty: the
+    recipe's own seed, or all runs. vary: lists of overrides; each recipe gets one override of each list. Overrides and
+    variations are for recipes: a run in a folder is already finished.
 
-    Raises `Problems` of a recipe; `UsageError` for a folder without runs or without these seeds, or when there are
-    overrides and no recipe.
+    Raises `Problems` of a recipe; `UsageError` for a folder without runs or without these seeds, or for overrides
+    without a recipe.
     """
     if all(path.is_dir() for path in paths) and (overrides or vary):
         given = " ".join([*overrides, *(texts[0] for texts in vary)])
@@ -75,9 +76,10 @@ def run_folders(path: Path) -> list[Path]:
 
 
 def newest_runs(path: Path, runs: Path, overrides: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Path]:
-    """Folders of a recipe's newest runs: of the one with these overrides and of each seed; without both, of any.
+    """Return the folders of a recipe's newest runs: with these overrides, and one for each seed. Without overrides and
+    seeds, return the newest of all its runs.
 
-    A folder of a run is itself, a folder of runs all of them. Raises `UsageError` when there is no such run.
+    The folder of a run yields itself, a folder of runs all of them. Raises `UsageError` if there is no such run.
     """
     if path.is_dir():
         return [run.folder for run in _folder_source(path, seeds).recipes] if seeds else run_folders(path)
@@ -97,11 +99,11 @@ def newest_runs(path: Path, runs: Path, overrides: Sequence[str] = (), seeds: Se
 
 
 def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | None = None) -> Stage:
-    """Return the stage, and with it the step, of the trained model that a word names, with its files compared to their
+    """Return the stage (and its step) of the trained model that a word names. Its files are compared with their
     checksums.
 
     stage: the stage of a recipe or a run, instead of `:STAGE` in the word. Raises `UsageError` for a word that names no
-    trained model or several, with those that there are; `Problems` of a recipe; `DataError` for a product that has
+    trained model or several, with the existing ones; `Problems` of a recipe; `DataError` for a product that has
     changed.
     """
     loading.know_components()  # a model that answers needs its engine
@@ -116,15 +118,17 @@ def model(word: str, runs: Path, overrides: Sequence[str] = (), stage: str | Non
 
 
 def stage(word: str, runs: Path, overrides: Sequence[str] = ()) -> Stage:
-    """Return the finished stage that a word names; of a recipe or a run without `:STAGE` the only one with a reward."""
+    """Return the finished stage that a word names. For a recipe or a run without `:STAGE`, return its only stage with a
+    reward.
+    """
     found = _stage(with_folder(word, runs), runs, overrides, None, _with_reward)
     found.checked(AGAIN)
     return found
 
 
 def names_a_stage(word: str, runs: Path) -> bool:
-    """Return True if the word can name a stage, a run or a recipe, and not a model on the hub. Raises `UsageError`
-    where it names several.
+    """Return True if the word can name a stage, a run or a recipe, and not a model on the hub. Raises `UsageError` if
+    it names several.
     """
     word = with_folder(word, runs)
     path = files.expanded(word)
@@ -144,8 +148,8 @@ def with_folder(word: str, runs: Path) -> str:
     """Return the word with the path of the recipe, run or stage that it names; unchanged if it is a path or names
     nothing.
 
-    A recipe that `fgrl run` finds by its name goes before runs and stages. Raises `UsageError` where several runs and
-    stages have the name.
+    A recipe that `fgrl run` finds by its name takes precedence over runs and stages. Raises `UsageError` if several
+    runs and stages have the name.
     """
     if files.exists(recipes.Address.parse(word).file):
         return word
@@ -177,7 +181,7 @@ def _variations(overrides: Sequence[str], seeds: Sequence[int], vary: Sequence[S
 
 
 def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
-    """Return the runs in a folder; the newest of those with the same key (the same recipe, run twice)."""
+    """Return the runs in a folder; of runs with the same key (the same recipe, run twice), only the newest."""
     every = [Run(folder) for folder in run_folders(path) if (folder / RECIPE).exists()]
     if not every:
         inside = ", ".join(str(each.parent) for each in sorted(path.glob("*/*Z-*"))[-1:])
@@ -195,8 +199,8 @@ def _folder_source(path: Path, seeds: Sequence[int]) -> Source:
 
 
 def _called(name: str, runs: Runs, *, stages: bool) -> Iterator[Path]:
-    """Folders of runs, newest first, then of finished stages: all that have a name, or the one folder that is called
-    so.
+    """Yield the folders of runs, the newest first, then those of finished stages. The name selects all that have it, or
+    the one folder of this name.
     """
     if not name or "/" in name or ":" in name or name.startswith("."):
         return
@@ -211,7 +215,9 @@ def _called(name: str, runs: Runs, *, stages: bool) -> Iterator[Path]:
 
 
 def _kept_model(word: str) -> Stage | None:
-    """Return the stage whose folder or product a word is, or in which the model of a step lies; None for another word."""
+    """Return the stage whose folder or product the word is, or which contains the model of a step; None for any other
+    word.
+    """
     path = files.expanded(word)
     if not files.is_folder(path):
         return None
@@ -230,7 +236,7 @@ def _kept_model(word: str) -> Stage | None:
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """`RUN:STAGE` and `FILE::ROW:STAGE` in two; the second is None without a stage."""
+    """Return `RUN:STAGE` or `FILE::ROW:STAGE` as (source, stage); the stage is None if there is none."""
     source, colon, inner = word.rpartition(":")
     if (
         colon
@@ -286,10 +292,8 @@ def _has_row(file: Path, name: str) -> bool:
 
 
 def _final(run: Run, source: str) -> str:
-    """Return the trained model that no other training of the run began with; language models go before models with
-    another head.
-
-    Raises `UsageError` where there are several, or where a stage that trains has not run.
+    """Return the trained model that no other training of the run began with; language models take precedence over
+    models with another head. Raises `UsageError` if there are several, or if a stage that trains has not run.
     """
     trains = _checkpoints(run)
     missing = [name for name in trains if name not in run.finished]
@@ -309,7 +313,7 @@ def _final(run: Run, source: str) -> str:
 
 
 def _checkpoints(run: Run) -> list[str]:
-    """Stages that make a model, finished or not."""
+    """Return the stages that make a model, finished or not."""
     if (recipe := named.built(run)) is not None:
         return [name for name, made in recipe.stages.items() if issubclass(made.makes, Checkpoint)]
     made = {name: stage.found for name, stage in run.finished.items()}

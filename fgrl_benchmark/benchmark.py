@@ -1,5 +1,5 @@
-"""Runs of the credit benchmark, in the phases of plan.yaml. Each finished run is one line of results/PHASE.jsonl; what has a line is
-not run again, on no machine.
+"""Runs of the credit benchmark, in the phases of plan.yaml. Each finished run is one line of results/PHASE.jsonl. A run
+that has a line is not repeated, on any machine.
 
     python -m fgrl_benchmark.benchmark run [--phase test] [--methods oracle,even] [--tasks code] [--seeds 1000-1004] [--minutes 20]
     python -m fgrl_benchmark.benchmark budget
@@ -41,21 +41,21 @@ NUMBERS = {
     "quality.right": "right", "quality.solved": "solved", "kl.sum": "kl", "environment.info success": "right",
     "environment.return": "return", "environment.turns": "turns",
 }  # fmt: skip
-"""What a line has of an evaluation. Of conversations `right` is the share that succeeded."""
+"""Numbers that a line has of an evaluation. For conversations, `right` is the share that succeeded."""
 METHODS = ("methods.yaml", "imitation_methods.yaml", "label_methods.yaml", "turn_methods.yaml")
 PARTS, FILLERS = 8, 2
 EACH_TASK = "each_task"
-"""Value of `tuned` in plan.yaml: the settings of one task."""
+"""Value of `tuned` in plan.yaml that selects separate settings for each task."""
 ANSWERS = 64
-"""Drawn in an iteration."""
+"""Number of answers that an iteration draws."""
 SECONDS = {"task.yaml": 15.0, "smollm2.yaml": 240.0, "turns.yaml": 15.0}
-"""Of one core for a run, where no line tells."""
+"""Seconds of one core for a run, if no line has its cost."""
 START_TAKES = {
     "start.yaml": "seven to nine minutes of one core",
     "start_smollm2.yaml": "minutes on a GPU, hours without one",
     "start_turns.yaml": "about one minute of one core",
 }
-"""What the models that trainings start from take."""
+"""Training times of the models that other trainings start from."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Point:
 
 
 class Numbers(yaml.SafeLoader):
-    """YAML 1.2's numbers: 2e-4 is one."""
+    """Loader with YAML 1.2's numbers, in which 2e-4 is a number."""
 
 
 Numbers.add_implicit_resolver(
@@ -99,7 +99,7 @@ def seeds_of(text: str) -> list[int]:
 
 
 def lines(phase: str) -> Iterator[dict[str, Any]]:
-    """Finished runs of a phase."""
+    """Yield the finished runs of a phase."""
     file = RESULTS / f"{phase}.jsonl"
     if file.is_file():
         yield from map(json.loads, file.open(encoding="utf-8"))
@@ -108,7 +108,7 @@ def lines(phase: str) -> Iterator[dict[str, Any]]:
 def points(phase: str, named: Sequence[str] = ()) -> list[Point]:
     """Return the runs of a phase, seed by seed, so that a part of them has all methods.
 
-    named: methods that run although the phase does not list them.
+    named: further methods to run, which the phase does not list.
     """
     plan = read("plan.yaml")[phase]
     methods = methods_of(plan)
@@ -151,12 +151,14 @@ def mistakes_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def methods_of(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the methods among which those of a phase are, with those that the phase has of its own."""
+    """Return all methods that a phase can choose from, including its own."""
     return {**read(plan.get("methods_of", METHODS[0])), **plan.get("own", {})}
 
 
 def trials(method: Mapping[str, Any], rates: Sequence[float], *, knobs: bool = True) -> list[dict[str, Any]]:
-    """Return the settings that are tried: as many for each method; none for one that has the settings of another (`as`)."""
+    """Return the settings to try. Each method has the same number; a method that has the settings of another (`as`) has
+    none.
+    """
     if "as" in method:
         return []
     if not knobs:
@@ -166,14 +168,16 @@ def trials(method: Mapping[str, Any], rates: Sequence[float], *, knobs: bool = T
 
 
 def itself(methods: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a method without `as`: it is tuned itself, with the rates and the knob of the one whose settings it has elsewhere."""
+    """Return a method without `as`, so that it is tuned itself, with the rates and the knob of the method whose
+    settings it otherwise has.
+    """
     other = methods.get(methods[name].get("as"), {})
     own = {key: other[key] for key in ("rates", "knob") if key in other} | methods[name]
     return {key: value for key, value in own.items() if key != "as"}
 
 
 def settings_on(plan: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
-    """Return the settings by method that a phase has on a task."""
+    """Return the settings of a phase on a task, by method."""
     if plan.get("tuned") == EACH_TASK:
         shared = tuned()
         return {method: settings for method, settings in tuned(name).items() if settings != shared[method]}
@@ -186,15 +190,16 @@ def tuning(plan: Mapping[str, Any]) -> str:
 
 
 def tuned(name: str = "", phase: str = "tune") -> dict[str, dict[str, Any]]:
-    """Return the settings with the most right words in a phase of tuning, by method; those without a line are left out.
-
-    name: the task whose lines count, instead of all.
+    """Return the settings with the most right words in a phase of tuning, by method, without methods that have no line.
+    name: the task whose lines count; without it, all.
     """
     return best(line for line in lines(phase) if not name or line["task"] == name)
 
 
 def best(tried: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the settings with the most right words in these lines, by method, among those with the most lines."""
+    """Return the settings with the most right words in these lines, by method. Only settings with the highest number of
+    lines count.
+    """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in tried:
         found[line["method"]][json.dumps(line["settings"])].append(line["policy.right"])
@@ -220,7 +225,7 @@ def recipe_of(point: Point, plan: Mapping[str, Any]) -> str:
 
 
 def overrides(point: Point, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a run changes in its recipe, but for the model that it starts from."""
+    """Return the settings that a run changes in its recipe, except for the model that it starts from."""
     method = methods_of(plan)[point.method]
     given = {"vars.split": plan["split"], "vars.task": point.task}
     if point.task in KINDS:
@@ -229,14 +234,16 @@ def overrides(point: Point, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_stderr(text: str) -> None:
-    """Print a line that is no result."""
+    """Print a line that is not a result."""
     print(text, file=sys.stderr, flush=True)
 
 
 @cache
 def start(recipe: str, name: str, runs: str, say: Callable[[str], None] = to_stderr) -> str:
-    """Return the folder of the model that trainings on a task start from, the product of the last stage, after training it where that is
-    missing. A row of the recipe, such as `few`, has the settings that were best for its method, `sft_few`, on the task.
+    """Return the folder of the model that trainings on a task start from: the product of the last stage, which is
+    trained first if it is missing.
+
+    A row of the recipe, such as `few`, has the best settings of its method, `sft_few`, on the task.
     """
     source, _, row = recipe.partition("::")
     given = {"vars.task": name, **tuned(name, "imitate").get(f"sft_{row}", {})} if row else {}
@@ -248,7 +255,7 @@ def start(recipe: str, name: str, runs: str, say: Callable[[str], None] = to_std
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run what has no line yet."""
+    """Run all points that have no line yet."""
     until = time.monotonic() + 60 * options.minutes
     check(options)
     named = options.methods.split(",") if options.methods and options.phase else []
@@ -284,7 +291,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def phases_of(options: argparse.Namespace) -> list[str]:
-    """Return the phases that are named, else all but those that run by their names alone."""
+    """Return the named phases, else all phases except those that run only if they are named."""
     if options.phase:
         return str(options.phase).split(",")
     return [phase for phase, plan in read("plan.yaml").items() if not plan.get("only_named")]
@@ -297,7 +304,7 @@ def without_line(phase: str, every: Sequence[Point]) -> list[Point]:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raise SystemExit where an option names something unknown."""
+    """Raise SystemExit if an option names something unknown."""
     methods = {name: each for file in METHODS for name, each in read(file).items()}
     for option, known in {"phase": read("plan.yaml"), "methods": methods, "tasks": KINDS | GAMES}.items():
         given = getattr(options, option)
@@ -315,7 +322,9 @@ def validate(every: Sequence[Point], plan: Mapping[str, Any]) -> None:
 
 
 def untuned(plan: Mapping[str, Any], every: Sequence[Point]) -> list[str]:
-    """Return the methods that should run with tuned settings, and for which no tuning has run, on a task of theirs where each has its own."""
+    """Return the methods that should run with tuned settings but have not been tuned. If each task has its own
+    settings, a method must be tuned on all its tasks.
+    """
     if not plan.get("tuned"):
         return []
     methods = methods_of(plan)
@@ -328,7 +337,7 @@ def untuned(plan: Mapping[str, Any], every: Sequence[Point]) -> list[str]:
 
 
 def wanted(point: Point, options: argparse.Namespace) -> bool:
-    """True if the options do not leave a run out."""
+    """Return True if the options do not exclude a run."""
     return (
         (not options.methods or point.method in options.methods.split(","))
         and (not options.tasks or point.task in options.tasks.split(","))
@@ -362,14 +371,16 @@ def result(point: Point, plan: Mapping[str, Any], runs: str) -> dict[str, Any]:
 
 
 def seconds(finished: fgrl.FinishedRun) -> dict[str, float]:
-    """Return the seconds of the method's stages: of the policy, and of what it learns from first, which several methods may share."""
+    """Return the seconds of the method's stages: of the policy, and of the stages that it learns from first, which
+    several methods may share.
+    """
     own = {name: stage.seconds for name, stage in finished.stages.items() if name != "evaluate"}
     return {"seconds of the policy": round(own.pop("policy"), 1), "seconds before": round(sum(own.values()), 1)}
 
 
 def held_out(finished: fgrl.FinishedRun) -> dict[str, float]:
-    """Return what the model that learned from labels reaches on those that were held out, and after how many steps it was the best; {}
-    where none were held out.
+    """Return the results of a model that learned from labels on held-out labels, and the number of steps after which it
+    was best; {} if no labels were held out.
     """
     for summary in (stage.summary for stage in finished.stages.values()):
         if "holdout" in summary:
@@ -380,22 +391,24 @@ def held_out(finished: fgrl.FinishedRun) -> dict[str, float]:
 
 
 def curve(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the mean over the evaluations of a training; {} of an offline one."""
+    """Return the mean over the evaluations of a training; {} for an offline training."""
     values = [row[key] for row in log for key in row if key.endswith("quality.right") and row[key] is not None]
     return {"curve": statistics.mean(values)} if values else {}
 
 
 def chosen_change(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return how far a training on pairs moved the log-probability of chosen answers: nats, mean of its last quarter; {} for any other training."""
+    """Return the change of the log-probability of chosen answers by a training on pairs: nats, mean of its last
+    quarter; {} for any other training.
+    """
     values = [row["log_ratio_chosen"] for row in log if row.get("log_ratio_chosen") is not None]
     return {"chosen": statistics.mean(values[-max(1, len(values) // 4) :])} if values else {}
 
 
 def iterations(log: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return what the iterations of a training cost, and how varied its last answers are; {} of an offline one.
+    """Return the costs of a training's iterations, and the variety of its last answers; {} for an offline training.
 
-    drawn: tokens of answers and continuations. read: tokens that the policy reads for the reward; what a reward model or discriminator
-    reads is in the seconds alone. seconds an iteration: drawing, scoring and training.
+    drawn: tokens of answers and continuations. read: tokens that the policy reads for the reward. The cost of a reward
+    model or discriminator is only in the seconds. seconds per iteration: drawing, scoring and training.
     """
     rows = [row for row in log if "seconds/collect" in row]
     if not rows:
@@ -419,7 +432,7 @@ def processor() -> str:
 
 
 def budget(options: argparse.Namespace) -> None:
-    """Print runs and seconds of each phase, what was spent, and what is left."""
+    """Print the number of runs and the seconds of each phase, spent and left."""
     plan = read("plan.yaml")
     known: dict[tuple[str, str], list[float]] = defaultdict(list)
     alike = {phase: kinds_of_run(phase, each) for phase, each in plan.items()}
@@ -449,20 +462,24 @@ def budget(options: argparse.Namespace) -> None:
 
 
 def kinds_of_run(phase: str, plan: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return by method what runs have in common that take about as long: recipe and method, but where trials share what is learned before
-    the policy (`takes`) the phase, too.
+    """Return a group for each method, of runs that take about the same time: recipe and method. If trials share what is
+    learned before the policy (`takes`), the phase belongs to the group, too.
     """
     return {name: (phase if "takes" in each else file_of(plan), name) for name, each in methods_of(plan).items()}
 
 
 def expected(method: Mapping[str, Any], plan: Mapping[str, Any]) -> float:
-    """Return the seconds of a run of a method that has no line yet. Trials with several rates of the policy share what is learned before."""
+    """Return the expected seconds of a run of a method that has no line yet. Trials with several rates of the policy
+    share what is learned before.
+    """
     before, policy = method.get("takes", (0.0, SECONDS[file_of(plan)]))
     return float(before / len(plan.get("rates", [1])) + policy)
 
 
 def cost(line: Mapping[str, Any]) -> float:
-    """Return the seconds of a run: wall-clock ones of its policy where an earlier, interrupted run had trained that."""
+    """Return the seconds of a run. If an earlier, interrupted run had trained its policy, they are wall-clock
+    seconds.
+    """
     own, policy = line["processor seconds"], line.get("seconds of the policy", 0.0)
     return float(policy if own < policy / 2 else own)
 

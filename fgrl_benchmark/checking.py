@@ -1,4 +1,4 @@
-"""Are the lines that somebody sends in reproduced? `fgrl benchmark --check NAME.jsonl`."""
+"""Check whether submitted lines can be reproduced: `fgrl benchmark --check NAME.jsonl`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from fgrl_benchmark.comparisons import PRIMARY
 from fgrl_benchmark.sheet import DEFINES, TEST, TUNE, Sheet, described, read, written
 
 NUMBERS = ("start.right", PRIMARY, "policy.kl", "drawn", "distinct", "auc")
-"""What has to be the same in a run and in its line."""
+"""Numbers that must be equal in a run and in its line."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a part of the check showed."""
+    """Result of a part of the check."""
 
     held: bool
     text: str
 
 
 def check(file: Path, *, runs: str, jobs: int, console: Console) -> Iterator[Finding]:
-    """Yield what a file of lines shows: is the method the one that ran, are all runs there, are those of the first seed reproduced?
+    """Yield the findings about a file of lines: whether the method is the one that ran, whether all runs are there, and
+    whether those of the first seed are reproduced.
 
-    Raises `DataError` where it is no such file, and `UsageError` where the method is not there.
+    Raises `DataError` if it is no such file, and `UsageError` if the method is missing.
     """
     sheet = read(file)
     method = method_of(sheet)
@@ -59,7 +60,7 @@ def whole(sheet: Sheet, method: own_method.Method) -> Iterator[Finding]:
 
 
 def method_of(sheet: Sheet) -> own_method.Method:
-    """Return the method that a file of lines names; its recipe lies beside it."""
+    """Return the method that a file of lines names; its recipe lies in the same folder."""
     about = sheet.about
     knob = [f"{name}={','.join(map(json.dumps, values))}" for name, values in about["knob"].items()]
     return own_method.bring(
@@ -69,7 +70,9 @@ def method_of(sheet: Sheet) -> own_method.Method:
 
 
 def compared(sheet: Sheet, line: dict) -> Finding:
-    """Return whether a run is the same as its line; on another kind of machine, whether it is one of those to be expected."""
+    """Return whether a run equals its line. On another kind of machine, return whether it is within the expected
+    differences.
+    """
     theirs = next((each for each in sheet.of(TEST) if each["key"] == line["key"]), {})
     where = f"{line['task']}, seed {line['seed']}"
     if "stopped" in line or not theirs:

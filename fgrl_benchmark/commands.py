@@ -1,4 +1,4 @@
-"""What `fgrl benchmark` does, apart from its words."""
+"""Actions of `fgrl benchmark`, without its texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rank(
     word: str, *, name: str | None, told: str, knob: str, turns: bool, overrides: Sequence[str], again: bool, runs: str, jobs: int,
     console: Console,
 ) -> Standing:  # fmt: skip
-    """Tune and test a method, and return where it stands. Runs that have a line in its file are not done again."""
+    """Tune and test a method, and return its standing. Runs that have a line in its file are not repeated."""
     method = own_method.bring(word, name=name, told=told, knob=knob, turns=turns, overrides=overrides)
     sheet = sheet_of(method, again=again)
     ranking.rank(method, sheet, runs=runs, jobs=jobs, console=console)
@@ -29,7 +29,7 @@ def rank(
 
 
 def draw(place: Standing) -> Path | None:
-    """Draw a method among the others, beside its lines. None where no run says where its credit is."""
+    """Draw a method among the others, beside its lines. Return None if no run has measured the place of its credit."""
     world, target = place.world, place.sheet.file.with_suffix(".svg")
     if not any(place.name in comparisons.with_credit(methods, world.quality) for methods in place.found.values()):
         return None
@@ -38,6 +38,6 @@ def draw(place: Standing) -> Path | None:
 
 
 def summary(place: Standing) -> dict[str, Any]:
-    """Return where a method stands, and the files that were written, for a program. The figure is drawn."""
+    """Return the standing of a method and the files that were written, for a program. The figure is drawn."""
     drawn = draw(place)
     return as_json(place) | {"lines": str(place.sheet.file), "figure": None if drawn is None else str(drawn)}

@@ -19,25 +19,25 @@ PRIMARY = "policy.right"
 SCALAR, ORACLE = "even", "oracle"
 DRAWS = 10_000
 MORE = ("more_seeds", "more_tasks")
-"""Phases that give methods as many seeds and tasks as those of the test, after their first five seeds were seen."""
+"""Phases that give methods the seeds and tasks of the test, planned after the first five seeds were seen."""
 EQUAL_ITERATIONS = ("test", "rest", *MORE, "combined", "monte_carlo")
-"""Phases in which all methods train for as many iterations."""
+"""Phases in which all methods train for the same number of iterations."""
 TEST = (*EQUAL_ITERATIONS, "equal_cost")
-"""Phases whose lines are shown together: the same seeds, of which some methods have fewer."""
+"""Phases whose lines are shown together. They have the same seeds, but some methods have fewer."""
 PLANNED = ("test", "rest", "monte_carlo", "smollm2")
 """Phases that were planned before the first run of the test."""
 EXACT = '{"bias": 0.5}'
-"""The oracle among its mistakes: a constant, which the baseline cancels."""
+"""Mistakes of the exact oracle: a constant, which the baseline cancels."""
 QUALITY = ("precision", "recall", "auc")
-"""Measures of where the credit is."""
+"""Measures of the place of the credit."""
 Methods = dict[str, dict[int, dict]]
 """Lines of a task by method and seed."""
 Values = dict[str, Methods]
-"""By task, too."""
+"""Lines by task, method and seed."""
 
 
 def by_task(*phases: str) -> Values:
-    """Return the lines of phases, those of methods with one setting each."""
+    """Return the lines of phases by task. A method has one setting in each of them."""
     found: Values = defaultdict(lambda: defaultdict(dict))
     for line in chain.from_iterable(map(benchmark.lines, phases)):
         found[line["task"]][line["method"]][line["seed"]] = line
@@ -45,7 +45,9 @@ def by_task(*phases: str) -> Values:
 
 
 def made_worse() -> Values:
-    """Return the lines of the oracle made worse, by mistakes (as JSON), with those of the scalar and of the oracle with the same seeds."""
+    """Return the lines of the oracle made worse, by mistakes (as JSON), with the lines of the scalar and of the oracle
+    with the same seeds.
+    """
     found = by_task("worse_even")
     for line in benchmark.lines("worse"):
         mistakes = json.dumps(benchmark.mistakes_of(line["settings"]))
@@ -75,46 +77,52 @@ def paired(methods: Methods, method: str, other: str, number: str = PRIMARY) -> 
 
 
 def shown(values: Sequence[float]) -> str:
-    """Mean of one value per seed with its 95% interval (Student's t)."""
+    """Return the mean of one value per seed with its 95% interval (Student's t), as text."""
     over = student(values)
     bounds = "" if over.low is None or over.high is None else f" [{over.low:.3f}, {over.high:.3f}]"
     return f"{over.mean:.3f}{bounds}"
 
 
 def shown_change(change: Sequence[float]) -> str:
-    """Return the same of differences, nothing where there are fewer than two."""
+    """Return the mean of differences with its interval, as text; empty if there are fewer than two."""
     return shown(change) if len(change) > 1 else ""
 
 
 def power_of(effect: float, seeds: int, level: float = 0.05) -> float:
-    """Return the probability that a paired t-test finds a difference of `effect` standard deviations, on its side, with so many seeds."""
+    """Return the probability that a paired t-test finds a difference of `effect` standard deviations, with the right
+    sign, with this number of seeds.
+    """
     from scipy.stats import nct, t
 
     return float(nct.sf(t.ppf(1 - level / 2, seeds - 1), seeds - 1, effect * seeds**0.5))
 
 
 def detectable(change: Sequence[float], seeds: int = 20, power: float = 0.8) -> float:
-    """Return the difference that the test finds with probability `power`, with the spread of these and so many seeds."""
+    """Return the difference that the test finds with probability `power`, with the spread of these differences and this
+    number of seeds.
+    """
     from scipy.optimize import brentq
 
     return float(brentq(lambda effect: power_of(effect, seeds) - power, 0.0, 10.0)) * statistics.stdev(change)
 
 
 def seeds_for(change: Sequence[float], power: float = 0.8, most: int = 1000) -> int | None:
-    """Return the number of seeds with which the test finds the mean of these differences; None above `most`."""
+    """Return the number of seeds with which the test finds the mean of these differences; None if it is above
+    `most`.
+    """
     effect = abs(statistics.mean(change)) / statistics.stdev(change)
     return next((seeds for seeds in range(2, most + 1) if power_of(effect, seeds) >= power), None)
 
 
 def p_value(change: Sequence[float]) -> float:
-    """Two-sided p-value of a paired t-test, by its distribution's exact tail; 1 where no run differs."""
+    """Return the two-sided p-value of a paired t-test, by its distribution's exact tail; 1 if no run differs."""
     from scipy.stats import ttest_1samp
 
     return float(ttest_1samp(change, 0.0).pvalue) if any(change) else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values that are corrected for their number (Holm 1979)."""
+    """Return p-values corrected for their number (Holm 1979)."""
     order = sorted(range(len(p_values)), key=lambda place: p_values[place])
     corrected, highest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(order):
@@ -126,7 +134,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def share_of_oracle(methods: Methods, method: str) -> tuple[float, float, float] | None:
     """Return (method - scalar) / (oracle - scalar) with its 95% interval, bootstrapped jointly over the seeds that all three have.
 
-    None where the oracle's advantage cannot be told from 0: nothing is a share of it.
+    None if the oracle's advantage is not significantly different from 0: a share of it has no meaning.
     """
     shared, advantage = shared_seeds(methods, method, SCALAR, ORACLE), paired(methods, ORACLE, SCALAR)
     if len(shared) < 2 or (student(advantage).low or 0.0) <= 0:
@@ -140,9 +148,9 @@ def share_of_oracle(methods: Methods, method: str) -> tuple[float, float, float]
 
 
 def differences(found: Values) -> list[tuple[str, str, str, list[float], float]]:
-    """Return what a method is told, its name, a task, the differences to the scalar over seeds, and p.
+    """Return the information that a method is told, its name, a task, the differences to the scalar over seeds, and p.
 
-    p is corrected for the comparisons that were planned, and for those that were added later apart from them.
+    p is corrected for the number of planned comparisons, and separately for the comparisons that were added later.
     """
     told = benchmark.read("methods.yaml")
     cells = [
@@ -160,6 +168,6 @@ def differences(found: Values) -> list[tuple[str, str, str, list[float], float]]
 
 
 def listed(*phases: str) -> set[str]:
-    """Return the methods that the plan has for phases."""
+    """Return the methods that the plan lists in its phases."""
     plan = benchmark.read("plan.yaml")
     return {name for phase in phases for name in plan[phase]["methods"]}

@@ -39,16 +39,16 @@ class TaskCritiques(WrittenFor):
 
 @register("task_critic")
 class TaskCritic(CriticReward):
-    """The reward `critic` for critiques in the words of the tasks, whose sentences are read one by one, also of a critique that
-    was cut off. A sentence about a word that the answer does not have in that part says nothing.
+    """The reward `critic` for critiques in the words of the tasks, whose sentences are read one by one, also of a
+    critique that was cut off. A sentence about a word that the answer does not have in that part is ignored.
     """
 
     task: TaskName
-    """The task."""
+    """Name of the task."""
     parts: int = Field(8, ge=1, le=64)
-    """As of the prompts."""
+    """Number of parts, as in the prompts."""
     fillers: int = Field(2, ge=0, le=64)
-    """As of the prompts."""
+    """Number of fillers, as in the prompts."""
 
     def read(self, output: str, response: str) -> Parsed[Critique]:
         spans = named(task(self.task, self.parts, self.fillers), output, response)
@@ -70,7 +70,9 @@ def critique(kind: Task, prompt: str, answer: str) -> str:
 
 
 def named(kind: Task, text: str, answer: str) -> list[Span]:
-    """Return the words of an answer that a critique names. Of equal words of a part the first one that no sentence was about is meant."""
+    """Return the words of an answer that a critique names. If a part has equal words, the critique means the first that
+    no sentence was about.
+    """
     places = [(word.start(), word.end()) for word in re.finditer(r"\S+", answer)]
     step = kind.fillers + kind.words_that_matter
     found: dict[tuple[int, int], float] = {}

@@ -1,4 +1,4 @@
-"""What methods of the credit benchmark are told beside the value of an answer: pairs, corrections, marks, criteria.
+"""Information for methods of the credit benchmark besides the value of an answer: pairs, corrections, marks, criteria.
 
 All answers are those of the writer that the start model learned from, to prompts of the training split.
 """
@@ -23,13 +23,13 @@ class WrittenFor(OfTask):
     """Prompts of one task with the writer's answers."""
 
     task: TaskName
-    """The task."""
+    """Name of the task."""
     accuracy: float = Field(0.5, ge=0, le=1)
     """Share of right words among those that matter."""
     draws: int = Field(0, ge=0)
-    """Other numbers give other answers."""
+    """Number that selects the draw of the answers."""
     known: float = Field(1.0, gt=0, le=1)
-    """Share of what parts of the task can ask for that these prompts ask for."""
+    """Share of all that parts of the task can ask for which these prompts use."""
 
     def kind(self) -> Task:
         return task(self.task, self.parts, self.fillers)
@@ -43,20 +43,19 @@ class WrittenFor(OfTask):
 
 @register("task_pairs")
 class TaskPairs(WrittenFor):
-    """A better and a worse answer to each prompt; equally good answers make no pair.
-
-    With `weight` each token has one: 1 for right words of the better and wrong words of the worse answer, else 0.
+    """Reader of a better and a worse answer to each prompt; equally good answers make no pair. With `weight`, each
+    token has a weight: 1 for right words of the better and wrong words of the worse answer, else 0.
     """
 
     pair: Literal["drawn", "similar", "corrected", "stepwise"] = "drawn"
-    """`drawn`: the answers with the highest and the lowest value. `similar`: those with the most and the fewest words of a
-    right answer at their places. `corrected`: an answer, and the same with all wrong words corrected. `stepwise`: the
-    same in steps, one pair for each corrected word.
+    """Kind of pair. `drawn`: the answers with the highest and the lowest value. `similar`: those with the most and the
+    fewest words of a right answer at their places. `corrected`: an answer, and the same answer with all wrong words
+    corrected. `stepwise`: the corrections in steps, one pair for each corrected word.
     """
     among: int = Field(8, ge=2, le=64)
-    """Answers of which two make a pair, where it is `drawn` or `similar`."""
+    """Number of answers from which two make a pair, if it is `drawn` or `similar`."""
     weight: bool = False
-    """Tell which words decide."""
+    """Give each token a weight that tells which words decide."""
 
     def read(self) -> Iterator[Sample]:
         for pair in self.pairs():
@@ -84,7 +83,9 @@ class TaskPairs(WrittenFor):
 
 @register("task_marks")
 class TaskMarks(WrittenFor):
-    """One criterion of each prompt with an answer in which its words are marked, for the relevance of criteria."""
+    """Reader of one criterion of each prompt with an answer in which its words are marked, for the relevance of
+    criteria.
+    """
 
     def read(self) -> Iterator[Sample]:
         kind = self.kind()
@@ -100,7 +101,7 @@ class TaskMarks(WrittenFor):
 
 @register("task_criteria")
 class TaskCriteria(WrittenFor):
-    """Prompts with a criterion for each part of the answer, and a right answer."""
+    """Reader of prompts with a criterion for each part of the answer, and a right answer."""
 
     def read(self) -> Iterator[Sample]:
         kind = self.kind()
@@ -111,20 +112,20 @@ class TaskCriteria(WrittenFor):
 
 @register("credit:part")
 class RightPart(Verifier):
-    """All words that matter in one part of an answer are right."""
+    """Verifier that all words that matter in one part of an answer are right."""
 
     task: TaskName
-    """The task whose rule judges."""
+    """Task whose rule judges."""
     prompt: str
-    """The prompt of the answer."""
+    """Prompt of the answer."""
     part: int = Field(ge=0)
     """Place of the part, from 0."""
     parts: int = Field(8, ge=1, le=64)
-    """As of the prompts."""
+    """Number of parts, as in the prompts."""
     fillers: int = Field(2, ge=0, le=64)
-    """As of the prompts."""
+    """Number of fillers, as in the prompts."""
     tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
-    """The file that defines the rule."""
+    """File that defines the rule."""
 
     def check(self, response: str) -> bool:
         kind = task(self.task, self.parts, self.fillers)
@@ -147,7 +148,7 @@ def criterion(kind: Task, prompt: str, part: int) -> Criterion:
 
 
 def value(kind: Task, prompt: str, answer: str) -> float:
-    """Return the value of an answer: right less wrong words."""
+    """Return the value of an answer: the number of right words minus the number of wrong words."""
     return sum(kind.judge(prompt, answer))
 
 
@@ -157,7 +158,9 @@ def common(answer: str, other: str) -> float:
 
 
 def corrections(kind: Task, prompt: str, answer: str) -> list[str]:
-    """Return the answer, then with its first wrong word corrected, and so on to the answer without wrong words."""
+    """Return the answer, then the answer with its first wrong word corrected, and so on to the answer without wrong
+    words.
+    """
     words, chain = answer.split(), [answer]
     step, asked = kind.fillers + kind.words_that_matter, kind.asked(prompt)
     for part in range(kind.parts):

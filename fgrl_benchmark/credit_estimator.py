@@ -1,4 +1,5 @@
-"""The one estimator of the credit benchmark: a token's reward less what the other responses to its prompt earn at the same place.
+"""The common estimator of the credit benchmark: a token's reward minus the mean reward of the other responses to its
+prompt at the same place.
 
     A_t^i = r_t^i - mean_{j != i} r_t^j
 
@@ -28,7 +29,7 @@ class TokenGroup(GroupRelative):
     reads_token_rewards = True
 
     baseline: Literal["others", "none"] = "others"
-    """`none`: the token's reward as it is."""
+    """Baseline of the rewards. `none`: the token's reward is not changed."""
 
     def combine(self, advantage, rollout, rewards):
         mask, index = rollout.mask, ops.group_index(rollout.group)

@@ -25,11 +25,11 @@ class SmallLanguageModel(RandomLlama):
     """A random Llama with a token for each word of the tasks."""
 
     hidden: int = Field(160, ge=8)
-    """Width; the feed-forward layers are three times as wide."""
+    """Width of the model; the feed-forward layers are three times as wide."""
     layers: int = Field(3, ge=1)
     """Number of transformer blocks."""
     tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
-    """The file that defines the language."""
+    """File that defines the language."""
 
     def tokenizer(self) -> Any:
         from tokenizers import Tokenizer, decoders, pre_tokenizers
@@ -42,28 +42,28 @@ class SmallLanguageModel(RandomLlama):
 
 
 class OfTask(Reader):
-    """Prompts of a task."""
+    """Reader of prompts of a task."""
 
     parts: int = Field(8, ge=1, le=64)
-    """Parts of a prompt and of its answer."""
+    """Number of parts of a prompt and of its answer."""
     fillers: int = Field(2, ge=0, le=64)
-    """Irrelevant words in each part."""
+    """Number of irrelevant words in each part."""
     split: Literal["train", "validation", "test"]
-    """Prompts of different splits are different."""
+    """Split of the prompts; prompts of different splits are different."""
     count: int = Field(ge=1, le=1_000_000)
     """Number of prompts."""
     before: str = ""
-    """Written before each answer: a space for tokenizers that have words with one."""
+    """Text before each answer: a space for tokenizers whose words begin with one."""
     tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
-    """The file that defines the tasks."""
+    """File that defines the tasks."""
 
 
 @register("task_prompts")
 class TaskPrompts(OfTask):
-    """Prompts of one task."""
+    """Reader of the prompts of one task."""
 
     task: TaskName
-    """The task."""
+    """Name of the task."""
 
     def read(self) -> Iterator[Sample]:
         kind = task(self.task, self.parts, self.fillers)
@@ -73,12 +73,14 @@ class TaskPrompts(OfTask):
 
 @register("task_answers")
 class TaskAnswers(OfTask):
-    """Prompts of several tasks with the answers of a writer who is often wrong, to learn the language from."""
+    """Reader of prompts of several tasks with the answers of a writer who is often wrong, to learn the language
+    from.
+    """
 
     accuracy: float = Field(0.5, ge=0, le=1)
     """Share of right words among those that matter."""
     only: list[TaskName] = Field(default=list(KINDS), min_length=1)
-    """The tasks."""
+    """Names of the tasks."""
 
     def read(self) -> Iterator[Sample]:
         draw = random.Random(0)

@@ -1,4 +1,4 @@
-"""What the credit benchmark measures of answers."""
+"""Measures of the credit benchmark for answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from credit_tasks import task
 
 
 def quality(prompts, completions, name, parts, fillers, **kwargs) -> dict[str, list[float]]:
-    """Share of right words among those that matter, and whether all are right."""
+    """Return the share of right words among those that matter, and whether all are right."""
     kind = task(name, parts, fillers)
     expected = parts * kind.words_that_matter
     right = [

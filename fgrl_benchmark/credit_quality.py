@@ -1,4 +1,4 @@
-"""Where a method puts its credit, compared with the words that the rule judges: from the advantages of stored rollouts."""
+"""Place of a method's credit, compared with the words that the rule judges: from the advantages of stored rollouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fgrl_benchmark.credit_tasks import Task
 
 
 def quality_of(file: Path, kind: Task, iteration: int = 0) -> dict[str, float]:
-    """Return precision, recall and AUC of the advantages of an iteration; {} where none is stored.
+    """Return precision, recall and AUC of the advantages of an iteration; {} if none is stored.
 
     In iteration 0 all methods whose policy begins as the start model credit answers of the same model.
 
@@ -28,7 +28,9 @@ def quality_of(file: Path, kind: Task, iteration: int = 0) -> dict[str, float]:
 
 
 def measured(kind: Task, lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the numbers of stored rollouts; a share of nothing is left out, and so is an answer whose tokens are not its words."""
+    """Return the numbers of stored rollouts. A share of nothing is left out, and so is an answer whose tokens are not
+    its words.
+    """
     values: dict[int, list[float]] = {1: [], 0: [], -1: []}
     found = {1: 0, -1: 0}
     for line in lines:

@@ -21,22 +21,23 @@ from fgrl.types import Rewards
 class TaskCredit(Reward):
     """The value of an answer, 1 for each right and -1 for each wrong word, distributed over its words.
 
-    Whatever the distribution, the token rewards of an answer add up to its value: what a change takes away or adds is
-    spread evenly over all words, apart from `bias`.
+    With any distribution, the token rewards of an answer add up to its value (except for `bias`): the amount that a
+    change removes or adds is spread evenly over all words.
     """
 
     task: TaskName
-    """The task whose rule judges."""
+    """Task whose rule judges."""
     parts: int = Field(8, ge=1, le=64)
-    """As of the prompts."""
+    """Number of parts, as in the prompts."""
     fillers: int = Field(2, ge=0, le=64)
-    """As of the prompts."""
+    """Number of fillers, as in the prompts."""
     credit: Literal["oracle", "even", "last", "random", "wrong"] = "oracle"
-    """`oracle`: on the words that the rule judges. `even`: the same for every word, so one number per answer. `last`: on
-    the last word. `random`: random shares of the total. `wrong`: the oracle's values, on words that are irrelevant.
+    """Distribution of the credit. `oracle`: on the words that the rule judges. `even`: equal for every word, so one
+    number per answer. `last`: on the last word. `random`: random shares of the total. `wrong`: the oracle's values, on
+    irrelevant words.
     """
     value: Literal["signed", "share"] = "signed"
-    """`share`: an answer is worth its share of right words among those that are judged, and a wrong word nothing."""
+    """Value of an answer. `share`: its share of right words among those that are judged; a wrong word has no value."""
     drop: float = Field(0.0, ge=0, le=1)
     """Share of the judged words whose value is lost."""
     flip: float = Field(0.0, ge=0, le=1)
@@ -44,13 +45,15 @@ class TaskCredit(Reward):
     invent: float = Field(0.0, ge=0, le=1)
     """Share of the irrelevant words that get a value of 1 or -1."""
     shift: int = Field(0, ge=-64, le=64)
-    """Values are this many words later than they belong."""
+    """Number of words by which values are moved to the right."""
     smear: int = Field(1, ge=1, le=64)
-    """Each value is spread evenly over so many words, the one that it belongs to in the middle: of two middle words the later one."""
+    """Number of words over which each value is spread evenly, with its own word in the middle; of two middle words, its
+    own is the later.
+    """
     bias: float = Field(0.0, ge=-10, le=10)
-    """Added to each word."""
+    """Number that is added to each word's reward."""
     tasks: Annotated[str, File] = str(HERE / "credit_tasks.py")
-    """The file that defines the rule."""
+    """File that defines the rule."""
 
     @model_validator(mode="after")
     def _only_the_oracle_is_made_worse(self) -> TaskCredit:
@@ -80,7 +83,7 @@ class TaskCredit(Reward):
         return True
 
     def valued(self, judged: list[float]) -> list[float]:
-        """Return what the words that the rule judges are worth."""
+        """Return the values of the words that the rule judges."""
         if self.value == "signed":
             return judged
         count = max(1, sum(each != 0 for each in judged))
@@ -128,7 +131,9 @@ class TaskCredit(Reward):
 
 
 def tokens_of_words(text: str, offsets: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Return the tokens of each word of a text: one, where the tokenizer knows all words. A token belongs to the word in which it ends."""
+    """Return the tokens of each word of a text: one token if the tokenizer knows all words. A token belongs to the word
+    in which it ends.
+    """
     found: list[list[int]] = [[] for _ in text.split()]
     for place, (start, end) in enumerate(offsets):
         if text[start:end].strip():

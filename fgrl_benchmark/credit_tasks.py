@@ -1,7 +1,8 @@
 """Tasks of the credit benchmark: prompts, a writer who is often wrong, and a rule that knows which words are right, wrong or irrelevant.
 
-Prompts and answers are words of a small language. The word at place i of an answer is judged by the word at place i of the prompt,
-so that a model of one million weights can learn what belongs together; an answer has as many words as its prompt and no end.
+Prompts and answers are words of a small language. The word at place i of an answer is judged by the word at place i of
+the prompt, so that a model of one million weights can learn the relation. An answer has as many words as its prompt,
+and no end token.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Literal
 
 Split = Literal["train", "validation", "test"]
 SPLITS: dict[Split, range] = {"train": range(0, 7), "validation": range(7, 8), "test": range(8, 10)}
-"""Which remainders of a prompt's number modulo 10 belong to which split: no prompt is in two of them."""
+"""Remainders of a prompt's number modulo 10, by split: no prompt is in two splits."""
 
 FILLERS = ["well", "so", "now", "then", "here", "there", "thus", "and", "oh", "indeed", "maybe", "surely"]
 PAIRS = """
@@ -50,11 +51,11 @@ class Task(ABC):
 
     @property
     def length(self) -> int:
-        """Words of an answer."""
+        """Number of words of an answer."""
         return self.parts * (self.fillers + self.words_that_matter)
 
     words_that_matter = 1
-    """In each part, after its fillers."""
+    """Number of words that matter in each part, after its fillers."""
 
     @abstractmethod
     def vocabulary(self) -> list[str]:
@@ -66,16 +67,17 @@ class Task(ABC):
 
     @abstractmethod
     def right(self, asked: Sequence[str], written: Sequence[Sequence[str]]) -> list[str]:
-        """Return the right words of the next part: `asked` of the prompt, `written` are the parts before it, as they are."""
+        """Return the right words of the next part. asked: words of the prompt; written: the parts before it, as they
+        were written.
+        """
 
     @abstractmethod
     def wrong(self, right: str, place: int, draw: random.Random) -> str:
-        """Return a word that could stand in place of the right one, `place` in its part."""
+        """Return a word that could replace the right one. place: its place in its part."""
 
     def prompt(self, number: int, known: float = 1.0) -> str:
-        """Return prompt `number`: its kind of task, and its parts with fillers, as many words as the answer.
-
-        known: its parts ask for this share of the words that parts can ask for.
+        """Return prompt `number`: its kind of task, and its parts with fillers, as many words as the answer. known:
+        share of all words to ask for that its parts use.
         """
         draw = random.Random(f"{self.name} {self.parts} {self.fillers} {number}")
         words = [self.name]
@@ -111,8 +113,8 @@ class Task(ABC):
         return " ".join(words)
 
     def judge(self, prompt: str, answer: str) -> list[float]:
-        """Return the value of each word of an answer: 1 right, -1 wrong, 0 irrelevant. A filler where a word that matters belongs is
-        wrong; what stands in place of a filler is irrelevant.
+        """Return the value of each word of an answer: 1 right, -1 wrong, 0 irrelevant. A filler at the place of a word
+        that matters is wrong; any word at the place of a filler is irrelevant.
         """
         words, step = answer.split(), self.fillers + self.words_that_matter
         values, written = [], []

@@ -1,7 +1,9 @@
-"""What differences over seeds decide: that a claim holds, or its opposite, that two sides are equal, or how many seeds that would take.
+"""Decisions from differences over seeds: a claim holds, or its opposite does, or two sides are equal. Otherwise, the
+number of seeds that a decision needs.
 
-A difference is told if p, corrected for all lines (Holm 1979), is below 0.05. Two sides are equal if the 90% interval of their difference
-is inside a margin (two one-sided tests at 5%, Schuirmann 1987). Margins are fixed before the runs.
+A difference is significant if p, corrected for all lines (Holm 1979), is below 0.05. Two sides are equal if the 90%
+interval of their difference is inside a margin (two one-sided tests at 5%, Schuirmann 1987). Margins are fixed before
+the runs.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from fgrl_benchmark.comparisons import power_of
 LEVEL = 0.05
 POWER = 0.8
 MOST = 1000
-"""Seeds; more are not counted."""
+"""Maximum number of seeds; a higher number is not computed."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Differences over seeds: their mean, their standard deviation, and how many there are."""
+    """Differences over seeds: their mean, standard deviation and number."""
 
     mean: float
     spread: float
@@ -44,7 +46,7 @@ class Change:
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of a paired t-test; 1 where no run differs."""
+        """Two-sided p-value of a paired t-test; 1 if no run differs."""
         from scipy.stats import t
 
         if self.spread == 0:
@@ -59,9 +61,10 @@ class Change:
 
 
 def verdict(change: Change, margin: float | None, p: float, lines: int) -> tuple[str, int | None]:
-    """Return what is decided; of a line that is not, "needs", and how many seeds it needs, None for more than `MOST`.
+    """Return the decision. If there is none, return "needs" and the required number of seeds, None if it is above
+    `MOST`.
 
-    margin: None where there is none, so that nothing can be found equal; p: corrected for the number of `lines`.
+    margin: None if there is none, so that no difference can be equal; p: p-value corrected for the number of `lines`.
     """
     if p < LEVEL:
         return "holds" if change.mean > 0 else "the opposite", None
@@ -71,8 +74,9 @@ def verdict(change: Change, margin: float | None, p: float, lines: int) -> tuple
 
 
 def seeds_to_decide(mean: float, spread: float, margin: float | None, lines: int) -> int | None:
-    """Return the smallest number of seeds with which, if mean and spread stay as they are, one of both is found with probability 0.8: a
-    difference at level 0.05 / lines, which Holm's correction asks of the first, or equality. None above `MOST`.
+    """Return the smallest number of seeds that decides with probability 0.8, if mean and spread stay unchanged. It
+    finds either a difference at level 0.05 / lines, the level of Holm's correction for the first line, or equality.
+    None if it is above `MOST`.
     """
 
     def enough(seeds: int) -> bool:
@@ -83,8 +87,8 @@ def seeds_to_decide(mean: float, spread: float, margin: float | None, lines: int
 
 
 def planned_seeds(spread: float, margin: float, lines: int) -> int | None:
-    """Return how many seeds a line takes by the spread of its pilot alone: enough that with probability 0.8 sides without a difference
-    are found equal, and that a difference of twice the margin is told at level 0.05 / lines.
+    """Return the number of seeds of a line from the spread of its pilot alone. With probability 0.8, sides without a
+    difference are found equal, and a difference of twice the margin is found at level 0.05 / lines.
     """
 
     def enough(seeds: int) -> bool:
@@ -97,7 +101,9 @@ def planned_seeds(spread: float, margin: float, lines: int) -> int | None:
 
 
 def fewest(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from 2 to `MOST` that is enough, by halving: more seeds are always enough, too."""
+    """Return the smallest sufficient number from 2 to `MOST`, by bisection: a higher number is always sufficient,
+    too.
+    """
     low, high = 2, MOST
     if not enough(high):
         return None
@@ -108,8 +114,8 @@ def fewest(enough: Callable[[int], bool]) -> int | None:
 
 
 def power_of_equality(mean: float, spread: float, margin: float, seeds: int) -> float:
-    """Return the probability that the 90% interval of so many differences is inside the margin: over the chi-squared distribution of
-    their variance, in 400 parts of equal probability.
+    """Return the probability that the 90% interval of this number of differences is inside the margin. The chi-squared
+    distribution of their variance is integrated in 400 parts of equal probability.
     """
     import numpy as np
     from scipy.stats import chi2, norm, t

@@ -1,5 +1,5 @@
-"""What credit teaches against its precision, recall and AUC, from the lines of phase `worse` and of methods that all train for as many
-iterations. As a program it draws docs/credit-benchmark.svg.
+"""Effect of credit against its precision, recall and AUC, from the lines of phase `worse` and of methods that all train
+for as many iterations. As a program it draws docs/credit-benchmark.svg.
 
 python -m fgrl_benchmark.figure
 """
@@ -24,7 +24,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
 LABELS = {"auc": "AUC", "sign": "share of turns with the right sign"}
-"""Of the measures of credit, where they are not their names."""
+"""Labels of the measures of credit, if they differ from their names."""
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "credit-benchmark.svg"
 
 
@@ -42,9 +42,8 @@ class Place:
 def placed(
     methods: comparisons.Methods, names: Mapping[str, str], measures: Sequence[str] = comparisons.QUALITY
 ) -> list[Place]:
-    """Return where methods are whose credit was measured; their gain is over the seeds that the oracle and the scalar have, too.
-
-    names: of some methods, with the names of their places.
+    """Return the places of methods whose credit was measured. Their gain is over the seeds that the oracle and the
+    scalar have, too. names: names of the places of some methods.
     """
     found = []
     for method, lines in comparisons.with_credit(methods, measures).items():
@@ -56,12 +55,12 @@ def placed(
 
 
 def kind(mistakes: Mapping[str, Any]) -> str:
-    """Return what is wrong, without how much."""
+    """Return the kind of the mistakes, without their size."""
     return ", ".join("no baseline" if value == "none" else name for name, value in mistakes.items())
 
 
 def named(axis: Any, places: Sequence[Place], number: str, own: str = "") -> None:
-    """Draw methods with their names, which are moved apart where they would cover each other. own: one that is to be seen at once."""
+    """Draw methods with their names, which are moved apart if they would overlap. own: a method to highlight."""
     order = sorted(places, key=lambda each: each.gain)
     bottom, top = axis.get_ylim()
     left, right = axis.get_xlim()
@@ -82,8 +81,8 @@ def draw(
 ) -> Path:  # fmt: skip
     """Draw the figure of methods and return its file.
 
-    found: the methods by task; a row of panels for each. mistakes_of: of some tasks, those of the oracle. measures: of the credit, a
-    column for each. own: the method that is to be seen at once.
+    found: the methods by task; a row of panels for each. mistakes_of: mistakes of the oracle on some tasks. measures:
+    measures of the credit, a column for each. own: a method to highlight.
     """
     plt.rcParams |= {"svg.hashsalt": "fgrl", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
     plt.rcParams |= {"axes.spines.right": False, "figure.facecolor": "white"}

@@ -1,5 +1,5 @@
-"""What models teach that learn from labels, by how many labels they have: the lines of phases `labels` and `labels_64k`, beside the oracle and
-one number per answer with the same seeds. As a program it draws docs/credit-benchmark-labels.svg.
+"""Effect of models that learn from labels, by their number of labels: the lines of phases `labels` and `labels_64k`,
+beside the oracle and one number per answer with the same seeds. As a program it draws docs/credit-benchmark-labels.svg.
 
 python -m fgrl_benchmark.label_curves
 """
@@ -27,7 +27,7 @@ MEANS = {
     "AUC": "auc", "precision": "precision", "recall of right": "recall of right", "recall of wrong": "recall of wrong",
     "held-out loss": "held-out loss", "held-out accuracy": "held-out accuracy", "best step": "best step",
 }  # fmt: skip
-"""Columns of the table, and the numbers of the lines that they are means of."""
+"""Columns of the table, and the numbers that they are means of."""
 MEDIANS = {"s before": "seconds before", "s of the policy": "seconds of the policy"}
 
 
@@ -115,12 +115,12 @@ def draw(target: Path, found: Values) -> Path:
 
 
 def values_of(methods: Methods, entry: str, number: str) -> list[float]:
-    """Return a number of an entry's lines that have it."""
+    """Return a number from the lines of an entry that have it."""
     return [line[number] for line in methods.get(entry, {}).values() if number in line]
 
 
 def curve(axis: Any, method: str, place: int, values: dict[int, list[float]]) -> None:
-    """Draw the means of a method by labels, with their intervals, which are beside those of other methods."""
+    """Draw the means of a method by the number of labels, with their intervals next to those of other methods."""
     means = {labels: student(each) for labels, each in values.items() if each}
     if not means:
         return

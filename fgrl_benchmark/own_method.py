@@ -1,4 +1,4 @@
-"""A method that somebody brings: a Python file with a component, or a recipe that extends one of the benchmark's."""
+"""A method of your own: a Python file with a component, or a recipe that extends one of the benchmark's."""
 
 from __future__ import annotations
 
@@ -21,34 +21,36 @@ from fgrl_benchmark import benchmark
 from fgrl_benchmark.worlds import TURNS, WORDS, World
 
 RANKED = (Reward, OnlineAlgorithm, OfflineAlgorithm)
-"""Components that make a method by themselves."""
+"""Kinds of components that make a method by themselves."""
 START = 'vars.start="start/model"'
-"""What a recipe is read with before there is a model to start from."""
+"""Placeholder of the model in a recipe, before there is a model to start from."""
 BETAS = [0.1, 1.0]
-"""What is tuned beside the learning rate of a loss that has a `beta`; of other methods it is the KL weight."""
+"""Values that are tried besides the learning rate for a loss that has a `beta`; for other methods, the KL weight is
+tuned.
+"""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method as it is ranked."""
+    """A method in the ranking."""
 
     name: str
     told: str
-    """What it knows beside prompt and answer."""
+    """Information that it knows besides prompt and answer."""
     about: str
     address: recipes.Address
-    """Its recipe."""
+    """Address of its recipe."""
     world: World
     knob: Mapping[str, Sequence[Any]]
-    """What is tuned beside the learning rate, with two values; empty for the benchmark's own choice."""
+    """Setting to tune besides the learning rate, with two values; empty for the benchmark's own choice."""
     rates: Sequence[float]
-    """Learning rates that are tried; empty for those of the benchmark."""
+    """Learning rates to try; empty for those of the benchmark."""
     overrides: Mapping[str, Any]
     """Settings that it always has."""
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What a file of methods would have of it."""
+        """Return its entry in a file of methods."""
         found: dict[str, Any] = {"told": self.told, "recipe": str(self.address), "overrides": dict(self.overrides)}
         return (
             found | ({"knob": dict(self.knob)} if self.knob else {}) | ({"rates": [*self.rates]} if self.rates else {})
@@ -74,10 +76,10 @@ class Method:
 def bring(
     word: str, *, name: str | None = None, told: str = "outcome", knob: str = "", turns: bool = False, overrides: Sequence[str] = ()
 ) -> Method:  # fmt: skip
-    """Return the method of a Python file or of a recipe. For a Python file a recipe is written beside it.
-
-    name: of the method; of a Python file with several components the one that is meant. knob: `NAME=VALUE,VALUE`. turns:
-    a Python file is about conversations. overrides: `a.b=value`. Raises `UsageError`, and `Problems` of a recipe.
+    """Return the method of a Python file or of a recipe. For a Python file a recipe is written beside it. name: name of
+    the method; for a Python file with several components, the name of one of them. knob: `NAME=VALUE,VALUE`. turns:
+    True if a Python file is about conversations. overrides: `a.b=value`. Raises `UsageError`, and `Problems` of a
+    recipe.
     """
     given = recipes.Address.parse(word)
     file = expanded(given.file)
@@ -103,7 +105,7 @@ def bring(
 
 
 def new_name(name: str) -> str:
-    """Return the name of a method that may have it. Raises `UsageError`."""
+    """Return the name of a method if it is allowed. Raises `UsageError`."""
     if name in {**WORDS.methods, **TURNS.methods}:
         raise UsageError(f"{name} is a method of the benchmark: choose another name for yours (--name for a recipe)")
     if not name.replace("-", "_").isidentifier():
@@ -112,7 +114,7 @@ def new_name(name: str) -> str:
 
 
 def component(file: Path, name: str | None) -> type[Any]:
-    """Return the component of a file that is to be ranked. Raises `UsageError` where it is not clear which."""
+    """Return the component of a file that is to be ranked. Raises `UsageError` if it is not clear which one."""
     found = {name_of(cls)[1]: cls for cls in tried_components(file) if issubclass(cls, RANKED)}
     if name is not None and name not in found:
         raise UsageError(unknown("component", name, sorted(found)))
@@ -127,7 +129,9 @@ def component(file: Path, name: str | None) -> type[Any]:
 
 
 def write_recipe(file: Path, cls: type[Any], *, turns: bool) -> Path:
-    """Write the recipe of a component beside its file, and return it. Raises `UsageError` where another recipe is there."""
+    """Write the recipe of a component beside its file, and return it. Raises `UsageError` if there is another
+    recipe.
+    """
     name = name_of(cls)[1]
     turns = turns or issubclass(cls, TurnRelative)
     text = "\n".join([
@@ -147,7 +151,9 @@ def write_recipe(file: Path, cls: type[Any], *, turns: bool) -> Path:
 
 
 def settings_of(cls: type[Any], name: str, *, turns: bool) -> dict[str, str]:
-    """Return what the recipe of a component changes in the policy's stage: all else is that of the other methods."""
+    """Return the settings of the policy's stage that the recipe of a component changes: all others are those of the
+    other methods.
+    """
     if issubclass(cls, RewardWrapper):
         inner = "environment" if turns else '"${vars.scalar}"'
         found = {"reward": f"{{name: {name}, reward: {inner}}}"}
@@ -162,7 +168,7 @@ def settings_of(cls: type[Any], name: str, *, turns: bool) -> dict[str, str]:
 
 
 def world_of(address: recipes.Address) -> World:
-    """Return the world that a recipe is for. Raises `UsageError` where it extends neither."""
+    """Return the world of a recipe. Raises `UsageError` if it extends no recipe of a world."""
     merged, _, problems = read_recipe(address)
     if merged is None:
         raise Problems(problems)
@@ -177,7 +183,7 @@ def world_of(address: recipes.Address) -> World:
 
 
 def chosen_knob(text: str, loaded: recipes.Recipe, world: World) -> dict[str, list[Any]]:
-    """Return what is tuned beside the learning rate; {} for what the benchmark has itself. Raises `UsageError`."""
+    """Return the setting to tune besides the learning rate; {} for the benchmark's own choice. Raises `UsageError`."""
     policy = loaded.stages["policy"]
     parts = {
         name: type(getattr(policy, name)).model_fields for name in ("reward", "algorithm") if hasattr(policy, name)
@@ -215,7 +221,7 @@ def parsed(override: str) -> tuple[str, Any]:
 
 
 def _is_ours(file: Path) -> bool:
-    """Return True for a file of the benchmark itself, also of a method that is linked into it; False for what was sent in."""
+    """Return True for a file of the benchmark itself, also if a method links to it; False for a submitted file."""
     path, here = file.resolve(), benchmark.HERE
     return not path.is_relative_to(here / "sent") and any(
         path.is_relative_to(folder) for folder in (here, (here / "methods").resolve())

@@ -22,10 +22,10 @@ class RandomLlama(Stage):
 
     makes = Checkpoint
     positions: ClassVar[int] = 256
-    """The longest text, in tokens."""
+    """Maximum number of tokens of a text."""
 
     hidden: int = Field(ge=8)
-    """Width; the feed-forward layers are three times as wide."""
+    """Width of the model; the feed-forward layers are three times as wide."""
     layers: int = Field(ge=1)
     """Number of transformer blocks."""
 

@@ -1,4 +1,4 @@
-"""A method is tuned and tested as the benchmark's own methods were: `fgrl benchmark`."""
+"""Tuning and test of a method in the same way as for the benchmark's own methods: `fgrl benchmark`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fgrl_benchmark.sheet import REFERENCE, TEST, TUNE, Sheet
 from fgrl_benchmark.worlds import World
 
 THREADS = "1"
-"""Of each run, as in the benchmark's own: with more, sums are rounded otherwise."""
+"""Number of threads of each run, as in the benchmark's own runs: with more, sums are rounded differently."""
 
 
 class Item(NamedTuple):
-    """A run that is to be done."""
+    """A run to do."""
 
     phase: str
     point: Point
@@ -47,7 +47,7 @@ def tuning(method: Method) -> list[Item]:
 
 
 def chosen(method: Method, sheet: Sheet) -> dict[str, dict[str, Any]]:
-    """Return the settings that the tuning chose, by task. Raises `Stopped` where no trial came to its end."""
+    """Return the settings that the tuning chose, by task. Raises `Stopped` if no trial finished."""
     of_task = method.plan(method.world.test).get("of_task")
     found = {}
     for task in method.world.tasks:
@@ -69,7 +69,9 @@ def testing(method: Method, settings: Mapping[str, Mapping[str, Any]]) -> list[I
 
 
 def references(world: World) -> list[Item]:
-    """Return a run of the scalar on each task that the benchmark has a line of: is it the same here, and what does it cost?"""
+    """Return a run of the scalar on each task for which the benchmark has a line. It shows whether the result is the
+    same on this machine, and the cost of a run.
+    """
     known, seed = world.known(), world.seeds[0]
     lines = {task: known[task].get(SCALAR, {}).get(seed) for task in world.tasks}
     plan = world.plan(world.test, {})
@@ -83,7 +85,9 @@ def seconds_each(world: World) -> float:
 
 
 def rank(method: Method, sheet: Sheet, *, runs: str, jobs: int, console: Console) -> None:
-    """Do the runs of a method that have no line yet. The model that they start from is trained first, where it is missing."""
+    """Do the runs of a method that have no line yet. The model that they start from is trained first if it is
+    missing.
+    """
     first = [*tuning(method), *references(method.world)]
     todo = [item for item in first if not sheet.has(item.phase, item.point.key)]
     tests = len(method.world.seeds) * len(method.world.tasks)
@@ -104,7 +108,7 @@ def rank(method: Method, sheet: Sheet, *, runs: str, jobs: int, console: Console
 
 
 def started(world: World, runs: str, console: Console) -> str:
-    """Return the folder of the model that every method starts from, after training it where it is missing."""
+    """Return the folder of the model that every method starts from, after training it if it is missing."""
     os.environ["OMP_NUM_THREADS"] = THREADS
     torch.set_num_threads(int(THREADS))
     return benchmark.start(world.start, "", runs, console.say)
@@ -112,7 +116,7 @@ def started(world: World, runs: str, console: Console) -> str:
 
 @contextmanager
 def workers(jobs: int, start: str, runs: str) -> Iterator[Executor]:
-    """Return processes that each do one run after another, and end with this one."""
+    """Return processes that each do one run after another, and that end with this process."""
     os.environ["OMP_NUM_THREADS"] = THREADS
     with (
         stops.children_end_with_us(os.environ),
@@ -126,7 +130,7 @@ def workers(jobs: int, start: str, runs: str) -> Iterator[Executor]:
 
 
 def do(items: Iterable[Item], sheet: Sheet, pool: Executor, console: Console, what: str) -> None:
-    """Do runs, and write the line of each as soon as it is there."""
+    """Do runs, and write the line of each as soon as it is ready."""
     waiting = {pool.submit(_line, item): item for item in items}
     if not waiting:
         return
@@ -138,7 +142,7 @@ def do(items: Iterable[Item], sheet: Sheet, pool: Executor, console: Console, wh
 
 
 _HERE: dict[str, str] = {}
-"""Of a process that does runs: the model that they start from, and the folder of runs."""
+"""State of a process that does runs: the model that they start from, and the folder of runs."""
 
 
 def _begin(start: str, runs: str) -> None:
@@ -148,7 +152,7 @@ def _begin(start: str, runs: str) -> None:
 
 
 def _line(item: Item) -> dict[str, Any]:
-    """Return the line of a run; one that training itself ended has `stopped` in place of numbers."""
+    """Return the line of a run; if the training stopped itself, it has `stopped` in place of numbers."""
     point = item.point
     try:
         return {"phase": item.phase, **benchmark.result(point, {**item.plan, "started": _HERE["start"]}, _HERE["runs"])}

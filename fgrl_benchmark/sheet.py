@@ -1,4 +1,4 @@
-"""The file of a method's lines, `NAME.jsonl`: the first line says what the method is, each other line is a run."""
+"""The file of a method's lines, `NAME.jsonl`: the first line describes the method, each other line is a run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fgrl_benchmark import benchmark
 from fgrl_benchmark.own_method import Method
 
 SENT = benchmark.HERE / "sent"
-"""Methods that were sent in: their components, recipes and lines."""
+"""Folder of submitted methods: their components, recipes and lines."""
 SUFFIX = ".jsonl"
 DEFINES = ("recipe", "world", "knob", "rates", "overrides", "files")
-"""Entries of the first line that decide what the runs are."""
+"""Entries of the first line that determine the runs."""
 TUNE, TEST, REFERENCE = "tune", "test", "reference"
 """Phases of the lines: a reference is a run of the scalar on the same machine."""
 
@@ -33,16 +33,16 @@ class Sheet:
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, phase: str) -> list[dict[str, Any]]:
-        """Return the runs of a phase that came to their end, in an order that does not depend on which ended first."""
+        """Return the finished runs of a phase, in an order that does not depend on which finished first."""
         ended = [line for line in self.lines if line["phase"] == phase and "stopped" not in line]
         return sorted(ended, key=lambda line: str(line["key"]))
 
     def stopped(self, phase: str) -> int:
-        """Return the number of runs that did not."""
+        """Return the number of runs that stopped."""
         return sum(line["phase"] == phase and "stopped" in line for line in self.lines)
 
     def has(self, phase: str, key: str) -> bool:
-        """True if a run has a line."""
+        """Return True if a run has a line."""
         return any((line["phase"], line["key"]) == (phase, key) for line in self.lines)
 
     def add(self, line: Mapping[str, Any]) -> None:
@@ -64,9 +64,8 @@ def described(method: Method) -> dict[str, Any]:
 
 
 def sheet_of(method: Method, *, again: bool = False) -> Sheet:
-    """Return the lines that a method has so far, in its folder. again: begin anew.
-
-    Raises `UsageError` where they are of a method that was another one then.
+    """Return the current lines of a method, in its folder. again: begin anew. Raises `UsageError` if the lines belong
+    to another version of the method.
     """
     file, about = method.folder / f"{method.name}{SUFFIX}", described(method)
     if not file.exists() or again:
@@ -82,7 +81,7 @@ def sheet_of(method: Method, *, again: bool = False) -> Sheet:
 
 
 def read(file: Path) -> Sheet:
-    """Return the lines of a file. Raises `DataError` where it is none that `fgrl benchmark` wrote."""
+    """Return the lines of a file. Raises `DataError` if `fgrl benchmark` did not write it."""
     try:
         about, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
         if not {"method", "told", *DEFINES} <= about.keys() or any("phase" not in line for line in lines):
@@ -93,7 +92,7 @@ def read(file: Path) -> Sheet:
 
 
 def sent() -> list[Sheet]:
-    """Return the lines of all methods that were sent in."""
+    """Return the lines of all submitted methods."""
     return [read(file) for file in sorted(SENT.glob(f"*{SUFFIX}"))]
 
 

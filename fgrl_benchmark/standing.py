@@ -1,4 +1,4 @@
-"""Where a method stands among those of the benchmark: its line of the table, its place, what it cost."""
+"""Standing of a method among those of the benchmark: its line of the table, its place, its costs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from fgrl_benchmark.sheet import REFERENCE, TEST, TUNE, Sheet, sent
 from fgrl_benchmark.worlds import WORLDS, World
 
 DIVERGED = 20.0
-"""Nats of KL above which a training counts as diverged."""
+"""KL in nats above which a training counts as diverged."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What the lines of a method say."""
+    """Standing of a method by its lines."""
 
     sheet: Sheet
     found: Values
-    """The lines of the method and of all others, on the same tasks and seeds."""
+    """Lines of the method and of all others, on the same tasks and seeds."""
     others: Mapping[str, str]
-    """What the other methods are told, those that were sent in among them."""
+    """Information that the other methods are told, including submitted methods."""
 
     @property
     def name(self) -> str:
@@ -50,11 +50,13 @@ class Standing:
         return WORLDS[self.sheet.about["world"]]
 
     def groups(self) -> dict[str, str]:
-        """Return what each method is told."""
+        """Return the information that each method is told."""
         return {**self.others, self.name: self.told}
 
     def gain(self, method: str, other: str = SCALAR) -> list[float]:
-        """Return the differences of two methods, one for each seed that both have on all tasks: means over tasks."""
+        """Return the differences of two methods, one for each seed that both have on all tasks; each is a mean over
+        tasks.
+        """
         seeds = [set(shared_seeds(self.found[task], method, other)) for task in self.world.tasks]
         return [
             statistics.mean(
@@ -65,12 +67,14 @@ class Standing:
         ]
 
     def rivals(self) -> list[str]:
-        """Return the methods that are told the same and have run on all tasks, the best first."""
+        """Return the methods that are told the same information and have run on all tasks, the best first."""
         names = [name for name, told in self.groups().items() if told == self.told and self.gain(name)]
         return sorted(names, key=lambda name: -statistics.mean(self.gain(name)))
 
     def apart(self) -> dict[str, list[str]]:
-        """Return the rivals that the method is above, below, and that it cannot be told from: by the 95% interval over seeds."""
+        """Return the rivals that the method is above, those that it is below, and those without a significant
+        difference, by the 95% interval over seeds.
+        """
         found: dict[str, list[str]] = {"above": [], "below": [], "not told from": []}
         for name in self.rivals():
             if name != self.name:
@@ -81,7 +85,7 @@ class Standing:
         return found
 
     def row(self, method: str) -> list[str]:
-        """Return a method's line of the table; bold where p is below 0.05 after Holm's correction for the line."""
+        """Return a method's line of the table; bold if p is below 0.05 after Holm's correction for the line."""
         changes = [paired(self.found[task], method, SCALAR) for task in self.world.tasks]
         ps = holm([p_value(change) if len(change) > 1 else 1.0 for change in changes])
         cells = []
@@ -99,7 +103,7 @@ class Standing:
         return markdown([head, *map(self.row, dict.fromkeys([*names, self.name]))])
 
     def settings(self) -> str:
-        """Return what tuning chose, and whether a learning rate is the last of those that were tried."""
+        """Return the settings that tuning chose, and whether a learning rate is the last of those that were tried."""
         tried = sorted({line["settings"]["vars.lr"] for line in self.sheet.lines if line["phase"] == TUNE})
         found: dict[str, list[str]] = {}
         for line in self.sheet.of(TEST):
@@ -115,7 +119,7 @@ class Standing:
         return "; ".join(f"{', '.join(dict.fromkeys(tasks))}: {text}" for text, tasks in found.items())
 
     def ended(self) -> str:
-        """Return how many runs diverged or were stopped."""
+        """Return the number of runs that diverged or were stopped."""
         tests = [line for line in self.sheet.lines if line["phase"] == TEST]
         diverged = sum(line.get("policy.kl", 0.0) > DIVERGED for line in tests)
         said = [f"{diverged} of {len(tests)} tests diverged (KL above {DIVERGED:g} nats)"]
@@ -125,7 +129,7 @@ class Standing:
         return "; ".join(said)
 
     def cost(self) -> dict[str, float]:
-        """Return medians over tests, for the scalar on this machine too, and the minutes of all runs together."""
+        """Return medians over tests, also for the scalar on this machine, and the minutes of all runs together."""
         tests, here = self.sheet.of(TEST), self.sheet.of(REFERENCE)
         found = {
             key: statistics.median(line[name] for line in lines if name in line)
@@ -140,7 +144,7 @@ class Standing:
         }
 
     def same_here(self) -> list[str]:
-        """Return for each task how a run of the scalar on this machine compares with the benchmark's own line."""
+        """Return for each task the comparison of a run of the scalar on this machine with the benchmark's own line."""
         known = self.world.known()
         said = []
         for line in self.sheet.of(REFERENCE):
@@ -152,7 +156,7 @@ class Standing:
 
 
 def standing_of(sheet: Sheet) -> Standing:
-    """Return where the method of a file of lines stands, among those that were sent in, too."""
+    """Return the standing of the method of a file of lines, among all methods including submitted ones."""
     world = WORLDS[sheet.about["world"]]
     found, told = world.known(), {name: each["told"] for name, each in world.methods.items()}
     others = [
@@ -165,7 +169,7 @@ def standing_of(sheet: Sheet) -> Standing:
 
 
 def text_of(standing: Standing) -> str:
-    """Return all of it for a person."""
+    """Return the whole standing as text."""
     world, rivals, cost = standing.world, standing.rivals(), standing.cost()
     read = [
         f"{cost[key]:,.0f} {what}" for key, what in
@@ -197,7 +201,7 @@ def text_of(standing: Standing) -> str:
 
 
 def as_json(standing: Standing) -> dict[str, Any]:
-    """Return all of it for a program."""
+    """Return the whole standing as JSON, for a program."""
     rivals = standing.rivals()
     tasks: Mapping[str, Any] = {
         task: {

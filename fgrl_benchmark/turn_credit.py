@@ -1,4 +1,4 @@
-"""Credit of known quality over turns, and the one estimator of the ladder over turns."""
+"""Credit of known quality over turns, and the common estimator of the ladder over turns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fgrl import DataError, Reward, Rewards, TurnRelative, ops, register
 
 @register("turn_credit")
 class TurnCredit(Reward):
-    """What a conversation earned, distributed over its turns."""
+    """Reward that distributes what a conversation earned over its turns."""
 
     credit: Literal["oracle", "even", "last", "random"] = "oracle"
-    """`oracle`: what each turn changed of the value of the state. `even`: the same for every token of the policy. `last`: on the last
-    turn. `random`: random shares of the total.
+    """Distribution of the credit. `oracle`: the change of the state's value by each turn. `even`: equal for every token
+    of the policy. `last`: on the last turn. `random`: random shares of the total.
     """
 
     def on_tokens(self):
@@ -50,9 +50,8 @@ class TurnCredit(Reward):
 
 @register("turn_group")
 class TurnGroup(TurnRelative):
-    """The reward of a turn alone, less the mean of what the other conversations of its prompt earned with the same turn.
-
-    A turn that no other conversation reached has its reward.
+    """Advantage of a turn: its reward minus the mean reward of the other conversations of its prompt in the same turn.
+    If no other conversation reached the turn, it is the reward.
     """
 
     def of_turns(self, earned, reached, rollout, rewards):

@@ -24,11 +24,11 @@ class TurnLanguageModel(RandomLlama):
     positions = 128
 
     hidden: int = Field(96, ge=8)
-    """Width; the feed-forward layers are three times as wide."""
+    """Width of the model; the feed-forward layers are three times as wide."""
     layers: int = Field(2, ge=1)
     """Number of transformer blocks."""
     games: Annotated[str, File] = str(HERE / "turn_games.py")
-    """The file that defines the language."""
+    """File that defines the language."""
 
     def tokenizer(self) -> Any:
         from tokenizers import Tokenizer, pre_tokenizers
@@ -40,22 +40,22 @@ class TurnLanguageModel(RandomLlama):
 
 
 class OfGames(Reader):
-    """Games of a split."""
+    """Reader of games of a split."""
 
     split: Literal["train", "validation", "test"]
-    """Games of different splits are different."""
+    """Split of the games; games of different splits are different."""
     count: int = Field(ge=1, le=1_000_000)
     """Number of games."""
     games: Annotated[str, File] = str(HERE / "turn_games.py")
-    """The file that defines the games."""
+    """File that defines the games."""
 
 
 @register("turn_prompts")
 class TurnPrompts(OfGames):
-    """Prompts of one game, and what the policy is to find out."""
+    """Reader of prompts of one game, with the answer that the policy has to find out."""
 
     task: GameName
-    """The game."""
+    """Name of the game."""
 
     def read(self) -> Iterator[Sample]:
         for number in numbers(self.split, self.count):
@@ -66,7 +66,7 @@ class TurnPrompts(OfGames):
 
 @register("turn_conversations")
 class TurnConversations(OfGames):
-    """Conversations with a player who is often wrong, to learn the language from."""
+    """Reader of conversations with a player who is often wrong, to learn the language from."""
 
     def read(self) -> Iterator[Sample]:
         draw = random.Random(0)

@@ -1,4 +1,4 @@
-"""The games of the credit benchmark as an environment: what a turn earns, and what it is worth."""
+"""The games of the credit benchmark as an environment, with the reward and the true value of each turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ assert set(GameName.__args__) == set(GAMES)
 
 
 class Playing(Episode):
-    """A game that goes on. `info` of a turn:
+    """A game in progress. `info` of a turn:
 
     credit: what the turn earned, and what it changed of the value of the state; with the first turn the value of the state
     before it, so that all turns together have what the conversation earned. worth: 1 if the move promised more than the player's moves do on
@@ -42,12 +42,12 @@ class Playing(Episode):
 
 @register("turn_game")
 class TurnGame(Environment):
-    """A game of the credit benchmark, the one of the sample."""
+    """Environment of a game of the credit benchmark, the one of the sample."""
 
     task: GameName
-    """The game."""
+    """Name of the game."""
     games: Annotated[str, File] = str(HERE / "turn_games.py")
-    """The file that defines the games."""
+    """File that defines the games."""
 
     def begin(self, sample, seed):
         if "game" not in sample.meta:

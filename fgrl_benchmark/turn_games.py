@@ -1,8 +1,9 @@
-"""Games of the credit benchmark over turns: what a policy may say turn by turn, what it is told, and what each state is worth.
+"""Games of the credit benchmark over turns: the moves of a policy, the answers that it gets, and the value of each
+state.
 
-A turn costs `COST`, a conversation that succeeds earns 1 with its last turn, and a game ends after `Game.turns` turns. The model that every
-training starts from imitates a player who makes one of the best moves in a share of the turns; the value of a state, what this player has yet
-to earn from there, is known exactly.
+A turn costs `COST`, a conversation that succeeds earns 1 with its last turn, and a game ends after `Game.turns` turns.
+The model that every training starts from imitates a player who makes one of the best moves in a share of the turns; the
+value of a state, the expected further reward of this player, is known exactly.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 Split = Literal["train", "validation", "test"]
 SPLITS: dict[Split, range] = {"train": range(0, 7), "validation": range(7, 8), "test": range(8, 10)}
-"""Which remainders of a game's number modulo 10 belong to which split."""
+"""Remainders of a game's number modulo 10, by split."""
 COST = 0.1
-"""Of a turn."""
+"""Cost of a turn."""
 SAME = 1e-9
-"""Values that differ by less are equal."""
+"""Tolerance: values that differ by less are equal."""
 _VALUES: dict[tuple[str, Hashable, int, float], float] = {}
 NAMES = ["tom", "ann", "bob", "eve", "sam", "sue"]
 FACTS = {
@@ -34,59 +35,61 @@ WORDS = [
 
 
 class Outcome(NamedTuple):
-    """What a turn leads to."""
+    """Outcome of a turn."""
 
     said: str
-    """What the policy is told."""
+    """Text that the policy is told."""
     state: Any
-    """None: the conversation is over."""
+    """The next state; None: the conversation is over."""
     success: bool = False
 
 
 class Game(ABC):
-    """One game. Its states are what a perfect memory would know."""
+    """One game. Its states contain everything that a player with perfect memory would know."""
 
     name: ClassVar[str]
     turns: ClassVar[int]
-    """After so many the game is lost."""
+    """Number of turns after which the game is lost."""
     accuracy: ClassVar[float]
-    """Share of turns in which the player that is imitated makes one of the best moves."""
+    """Share of turns in which the imitated player makes one of the best moves."""
     prompt: str
     first: Any
-    """The state in which it begins."""
+    """State in which the game begins."""
     answer: str | None = None
-    """What the policy is to find out; None: nothing that one word says."""
+    """Answer that the policy has to find out; None if no single word is the answer."""
 
     @abstractmethod
     def moves(self, state: Any) -> list[str]:
-        """Return what a sensible player could say."""
+        """Return the moves that a sensible player could make."""
 
     @abstractmethod
     def outcomes(self, state: Any, move: str) -> list[tuple[float, Outcome]]:
-        """Return what may follow for somebody who knows the state alone, with probabilities."""
+        """Return the possible outcomes with their probabilities, for a player who knows only the state."""
 
     @abstractmethod
     def happens(self, state: Any, move: str) -> Outcome:
-        """Return what does follow."""
+        """Return the actual outcome."""
 
     @abstractmethod
     def score(self, state: Any) -> float:
-        """Return how far a state has come, by a simple rule, from 0 to 1."""
+        """Return the progress of a state, by a simple rule, from 0 to 1."""
 
     def like(self, state: Any) -> Hashable:
-        """Return what the value of a state depends on."""
+        """Return the part of a state that its value depends on."""
         return state
 
     def useless(self, move: str) -> bool:
-        """True if a move never changes anything."""
+        """Return True if a move never changes anything."""
         return False
 
     def weight(self, move: str) -> int:
-        """Return how often the player makes a mistake, compared with others."""
+        """Return the weight of a mistake: how often the player makes it, compared with others."""
         return 1
 
     def value(self, state: Any, left: int, accuracy: float | None = None) -> float:
-        """Return what the player earns from a state with so many turns left. accuracy: of another player than that of the game."""
+        """Return the expected reward of the player from a state with this number of turns left. accuracy: accuracy of
+        another player than that of the game.
+        """
         accuracy = self.accuracy if accuracy is None else accuracy
         if state is None or not left:
             return 0.0
@@ -99,7 +102,7 @@ class Game(ABC):
         return _VALUES[key]
 
     def expected(self, state: Any, left: int, move: str, accuracy: float | None = None) -> float:
-        """Return what is earned with a move and, after it, by the player."""
+        """Return the expected reward of a move and of the player's moves after it."""
         return sum(
             chance * (then.success - COST + self.value(then.state, left - 1, accuracy))
             for chance, then in self.outcomes(state, move)
@@ -117,7 +120,9 @@ class Game(ABC):
 
 
 class LookUp(Game):
-    """A question, and a tool that looks facts up. Nothing, one or two of them have to be looked up before the answer."""
+    """A question, and a tool that looks facts up. The player has to look up zero, one or two facts before the
+    answer.
+    """
 
     name, turns, accuracy, first = "lookup", 5, 0.6, 0
 
@@ -166,12 +171,13 @@ class LookUp(Game):
 class Halves(Game):
     """A number to find. `guess M` asks whether it is above M; `answer M` commits.
 
-    All splits have the same few ranges: a model that saw some numbers of a range only would know those of another split to be rare.
+    All splits have the same few ranges: a model that saw only some numbers of a range would learn that the numbers of
+    another split are rare.
     """
 
     name, turns, accuracy = "halves", 5, 0.5
     size = 4
-    """Numbers that it may be."""
+    """Number of values that it may have."""
 
     def __init__(self, number: int) -> None:
         draw = random.Random(f"halves {number}")
@@ -212,7 +218,7 @@ class Halves(Game):
         return Outcome("lower", (low, min(high, guess)))
 
     def read(self, move: str) -> tuple[str, int] | None:
-        """Return what is done with which number; None for anything else."""
+        """Return the action and the number of a move; None for any other text."""
         match move.split():
             case [("guess" | "answer") as said, word] if word in NUMBERS:
                 return said, int(word)
@@ -223,7 +229,7 @@ class Halves(Game):
 
 
 class Doors(Game):
-    """Two doors, one behind the other, and keys of which one hand holds one. `ring` does nothing."""
+    """Two doors, one behind the other, and keys, of which a player can hold one. `ring` does nothing."""
 
     name, turns, accuracy, first = "doors", 6, 0.6, (0, None)
 

@@ -21,12 +21,12 @@ class Talk(Episode):
 
 @register("simulated_user")
 class SimulatedUser(Environment):
-    """A user who thinks of a word, the reference of the prompt. 1 for the turn that says it."""
+    """Simulated user who thinks of a word, the reference of the prompt. The reward is 1 for the turn that says it."""
 
     client: Client
-    """The language model that answers for the user."""
+    """Language model that answers for the user."""
     max_tokens: int = 40
-    """Length of an answer."""
+    """Maximum number of tokens of an answer."""
 
     def begin(self, sample, seed):
         return Talk(self, str(sample.reference))

@@ -1,4 +1,6 @@
-"""Where a method puts its credit over turns, compared with what the moves were worth: from the advantages of stored rollouts."""
+"""Place of a method's credit over turns, compared with the value of the moves: from the advantages of stored
+rollouts.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from fgrl_benchmark.credit_quality import auc
 
 
 def quality_of_turns(file: Path, iteration: int = 0) -> dict[str, float]:
-    """Return `measured_turns` of the conversations of an iteration; {} where none is stored."""
+    """Return `measured_turns` of the conversations of an iteration; {} if none is stored."""
     if not file.is_file():
         return {}
     lines = (json.loads(line) for line in file.open(encoding="utf-8"))
@@ -22,8 +24,9 @@ def quality_of_turns(file: Path, iteration: int = 0) -> dict[str, float]:
 def measured_turns(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return the numbers of stored conversations; a share of nothing is left out. The advantage of a turn is the mean over its tokens.
 
-    sign: the share of turns whose advantage has the sign of what the move was worth. auc: probability that a turn with a good move has a higher
-    advantage than one with a bad move. useless: the share of the positive advantages that is on moves that never change anything.
+    sign: the share of turns whose advantage has the sign of the move's value. auc: probability that a turn with a good
+    move has a higher advantage than a turn with a bad move. useless: the share of the positive advantages that is on
+    moves that never change anything.
     """
     good, bad, useless = [], [], []
     for line in lines:

@@ -32,7 +32,7 @@ MEANS = {
     "return": "policy.return", "turns": "policy.turns", "KL": "policy.kl", "right sign": "sign", "AUC": "auc",
     "on the useless tool": "useless",
 }  # fmt: skip
-"""Columns of means over seeds, and the numbers of the lines that they are of."""
+"""Columns of means over seeds, and the numbers that they are means of."""
 
 
 def cells(other: str = SCALAR) -> dict[tuple[str, str], tuple[list[float], float]]:
@@ -74,17 +74,19 @@ def methods() -> None:
 
 
 def headline() -> None:
-    """Print the differences to the scalar, in bold if they are told apart from 0 after the correction, and shares of the oracle's advantage."""
+    """Print the differences to the scalar, in bold if they are significant after the correction, and shares of the
+    oracle's advantage.
+    """
     compared_with(SCALAR)
 
 
 def outcome() -> None:
-    """Print the differences to one number per conversation whose baseline is that of a conversation."""
+    """Print the differences to one number per conversation whose baseline is also per conversation."""
     compared_with("outcome")
 
 
 def compared_with(other: str) -> None:
-    """Print the differences to a method, and to the scalar shares of the oracle's advantage."""
+    """Print the differences to a method, and the shares of the oracle's advantage over the scalar."""
     found, told, compared = by_task(PHASE), benchmark.methods_of(benchmark.read("plan.yaml")[PHASE]), cells(other)
     print(f"| told | method | seeds | {' | '.join(f'`{name}`' for name in found)} |\n|{'---|' * (3 + len(found))}")
     for method, each in told.items():
@@ -100,7 +102,7 @@ def compared_with(other: str) -> None:
 
 
 def tuned() -> None:
-    """Print the share of successes with each learning rate, the mean over seeds, in bold for the one that was chosen."""
+    """Print the share of successes with each learning rate, the mean over seeds, in bold for the chosen rate."""
     values: dict[tuple[str, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in benchmark.lines(TUNING):
         values[line["method"], line["task"]][line["settings"]["vars.lr"]].append(line[PRIMARY])

@@ -15,32 +15,32 @@ class World:
 
     name: str
     recipe: str
-    """The file that the recipes of methods extend."""
+    """File that the recipes of methods extend."""
     tuning: str
     """Phase of `plan.yaml` that chooses settings."""
     test: str
     """Phase whose split, seeds and settings are those of a test."""
     compared: Sequence[str]
-    """Phases that have the lines of other methods, which train for as many iterations."""
+    """Phases that have the lines of other methods, which train for the same number of iterations."""
     tasks: Sequence[str]
     seeds: Sequence[int]
     quality: Sequence[str]
-    """Measures of where the credit is."""
+    """Measures of the place of the credit."""
     primary: str
-    """What `right` is."""
+    """Meaning of `right`."""
 
     def plan(self, phase: str, method: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return a phase, on these tasks, for one method more."""
+        """Return a phase on these tasks, with one more method."""
         return {**benchmark.read("plan.yaml")[phase], "tasks": list(self.tasks), "own": dict(method)}
 
     @property
     def methods(self) -> dict[str, Any]:
-        """The methods that are part of the benchmark."""
+        """Methods that are part of the benchmark."""
         return benchmark.methods_of(benchmark.read("plan.yaml")[self.test])
 
     @property
     def start(self) -> str:
-        """The recipe of the model that trainings start from."""
+        """Recipe of the model that trainings start from."""
         return str(benchmark.read("plan.yaml")[self.test].get("start", "start.yaml"))
 
     def known(self) -> comparisons.Values:

@@ -1,6 +1,5 @@
-"""How probable the policy finds the right answer after a response: the response, a conclusion, and the prompt's reference.
-
-The response may say anything; what counts is whether it makes the policy expect the reference afterwards.
+"""Probability of the right answer after a response, under the policy: the text is the response, a conclusion, and the
+prompt's reference. The response may say anything; it counts whether the policy then expects the reference.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ import torch
 from fgrl import DataError, Rollout
 
 LONGEST_REFERENCE = 64
-"""Tokens. It bounds the passes that `fgrl plan` reports before the references are read."""
+"""Tokens of the longest reference. The number bounds the passes that `fgrl plan` reports before the references are
+read.
+"""
 
 
 @dataclass
@@ -20,21 +21,23 @@ class Probe:
     """Responses with their probes appended."""
 
     tokens: Rollout
-    """One row each: response i, without its end-of-sequence token, then the conclusion and the reference."""
+    """One row per response: response i, without its end-of-sequence token, then the conclusion and the reference."""
     answer: torch.Tensor
-    """bool [B,T']: the tokens of the reference."""
+    """Mask of the reference's tokens, bool [B,T']."""
     response: torch.Tensor
-    """bool [B,T']: the tokens of the response itself."""
+    """Mask of the response's own tokens, bool [B,T']."""
 
     def mean_logp(self, policy, tokens=None, rows=slice(None)):
-        """Nats per token of the reference, of each probe; or of `tokens`, the probes of `rows` with other tokens in the response."""
+        """Return the log-probability of the reference in nats per token, for each probe, or for `tokens`: the probes of
+        `rows` with other tokens in the response.
+        """
         answer = self.answer[rows]
         scores = policy.score(self.tokens if tokens is None else tokens, only=answer)
         return scores.logp.sum(dim=1) / answer.sum(dim=1)
 
 
 def probe(rollout, conclusion):
-    """Every response with the conclusion and the first reference of its prompt."""
+    """Return every response with the conclusion and the first reference of its prompt."""
     policy = rollout.policy
     rows, sizes = [], []
     for row, sample in enumerate(rollout.samples):

@@ -2,7 +2,8 @@
 
     loss = - sg(min(ratio, 1 + clip_high)) A log p    averaged over all tokens of a step
 
-sg: no gradient. PPO's clipping drops the tokens whose ratio has left its interval: often rare ones that begin a new thought.
+sg: no gradient. PPO's clipping drops the tokens whose ratio has left its interval: these are often rare tokens that
+begin a new thought.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ class CISPO(GroupRelative):
     aggregate: Aggregation = "token_mean"
     """Each token of a step weighs the same."""
     clip_high: float | None = Field(4.0, gt=0, le=1e6)
-    """Weights are clipped at 1 + clip_high, and not from below (the paper tunes this one alone, and does not say it); null: at 1 + clip."""
+    """Bound: weights are clipped at 1 + clip_high, and not from below (the paper tunes only this bound, and does not
+    give its value); null: at 1 + clip.
+    """
 
     def surrogate(self, logp, old_logp, advantage, mask):
         most = 1.0 + (self.clip if self.clip_high is None else self.clip_high)

@@ -1,7 +1,12 @@
-"""Counterfactual importance (arXiv 2602.09331): a passage matters as much as the right answer becomes less probable without it.
+"""Counterfactual importance (arXiv 2602.09331): the weight of a passage is the loss in probability of the right answer
+without it.
 
-1. cut the response into passages, 2. replace the tokens of one passage by a placeholder, 3. measure how far the log-probability of the
-answer drops, 4. weigh the tokens of a passage by its drop. docs/credit/counterfactual.md lists what differs from the paper.
+1. cut the response into passages,
+2. replace the tokens of one passage by a placeholder,
+3. measure the drop of the answer's log-probability,
+4. weigh the tokens of a passage by its drop.
+
+docs/credit/counterfactual.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -17,21 +22,25 @@ from fgrl import RewardWrapper, Segmenter, build, register, select
 
 @register("counterfactual_importance")
 class CounterfactualImportance(RewardWrapper):
-    """Another reward, with the columns "drop" and "weight" of each token, for `weighted_grpo`."""
+    """Another reward plus the columns "drop" and "weight" of each token, for `weighted_grpo`."""
 
     own_needs = frozenset({"policy"})
     own_fills = frozenset({"drop", "weight"})
 
     segmenter: Segmenter = Field(default_factory=lambda: build(Segmenter, "sentence"))
-    """Cuts the response into passages."""
+    """Segmenter that cuts the response into passages."""
     conclusion: str = "\nThe answer is"
-    """Stands between the response and the reference."""
+    """Text between the response and the reference."""
     placeholder: str = Field(" ...", min_length=1)
-    """Its first token stands in the place of each masked token."""
+    """Text whose first token replaces each masked token."""
     boost: float = Field(1.0, ge=0)
-    """The passage with the largest drop weighs 1 + boost, one without a drop 1, before the weights are scaled to a mean of 1."""
+    """Strength of the weights: the passage with the largest drop has the weight 1 + boost, a passage without a drop 1,
+    before the weights are scaled to a mean of 1.
+    """
     least_drop: float = Field(0.01, ge=0)
-    """Nats: a response whose largest drop is smaller has weights of 1, because such a drop may be rounding."""
+    """Minimum drop in nats: a response whose largest drop is smaller has weights of 1, because such a drop may be
+    rounding.
+    """
 
     def needs(self):
         return super().needs() | self.segmenter.rollout_needs()

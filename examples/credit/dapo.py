@@ -1,8 +1,10 @@
-"""DAPO (arXiv 2503.14476): GRPO that clips less from above, weighs all tokens alike, and draws other prompts in place of groups that teach nothing.
+"""DAPO (arXiv 2503.14476): GRPO that clips less from above, weighs all tokens alike, and replaces groups with equal
+rewards by other prompts.
 
-Three of its four parts are settings of `grpo`, with other defaults here; the recipe sets `rollout.draws_at_most`. The fourth, a penalty of overlong
-responses, is the reward `overlong`. What is drawn again depends on what was drawn: prompts that are nearly always right or wrong count less than they should,
-and the gradient is biased (docs/credit-over-turns.md).
+Three of its four parts are settings of `grpo`, with other defaults here; the recipe sets `rollout.draws_at_most`. The
+fourth, a penalty of overlong responses, is the reward `overlong`. The replacement depends on the responses that were
+drawn: prompts that are nearly always right or wrong count less than they should, and the gradient is biased
+(docs/credit-over-turns.md).
 """
 
 from __future__ import annotations
@@ -24,15 +26,17 @@ class DAPO(GroupRelative):
     clip_high: float | None = Field(0.28, gt=0, le=1e6)
     """Upper clip of the probability ratio."""
     skip_zero_variance: bool = True
-    """Leave out groups with equal rewards; `rollout.draws_at_most` above 1 draws others in their place."""
+    """Leave out groups with equal rewards; `rollout.draws_at_most` above 1 draws other groups in their place."""
 
 
 @register("overlong")
 class Overlong(RewardWrapper):
-    """Another reward, less a penalty for a response that comes near to the limit of the sampling: on its last token."""
+    """Another reward minus a penalty for a response that comes near to the length limit of the sampling; the penalty is
+    on its last token.
+    """
 
     cache: int = Field(16, ge=1)
-    """Tokens before the limit over which the penalty grows from 0 to 1."""
+    """Number of tokens before the limit over which the penalty grows from 0 to 1."""
 
     _limit: int = PrivateAttr(0)
 

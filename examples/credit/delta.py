@@ -1,4 +1,5 @@
-"""DelTA (arXiv 2605.21467): tokens weigh more whose gradients tell responses above the mean of their group from those below it.
+"""DelTA (arXiv 2605.21467): tokens have a higher weight if their gradients separate responses above the mean of their
+group from responses below it.
 
 With the group's advantages A_i, and a token's gradient v_i,t = (1 - p(y_t)) h_t, that of log p(y_t) to its row of the output layer, which
 reads the state h_t (Appendix F),
@@ -22,14 +23,16 @@ from fgrl import Aggregation, GroupRelative, Mean, ops, register
 
 @register("delta")
 class DelTA(GroupRelative):
-    """GRPO with a weight per token, from which side's gradients are like its own; of the responses of an iteration."""
+    """GRPO with a weight per token, by the side (above or below the mean) whose gradients are similar to its own, over
+    the responses of an iteration.
+    """
 
     aggregate: Aggregation = "token_mean"
-    """Each token of a step weighs the same before its weight (DAPO)."""
+    """Aggregation of the loss: each token of a step counts equally before its weight (DAPO)."""
     spread: float = Field(0.2, ge=0, le=1)
-    """Weights are from 1 - spread to 1 + spread, before they are scaled to a mean of 1."""
+    """Half width of the range of weights, from 1 - spread to 1 + spread, before they are scaled to a mean of 1."""
     refinements: int = Field(1, ge=0)
-    """How often the means of the sides are computed again with scores (K)."""
+    """Number of times that the means of the sides are computed again with scores (K)."""
 
     def needs(self):
         return super().needs() | {"policy"}
@@ -58,7 +61,9 @@ class DelTA(GroupRelative):
         return found.to(mask.device)
 
     def scores(self, gradients, advantage):
-        """Return scores [N] from 0 to 1, 0 where the advantage is 0, and which tokens are nearer to their own side, bool [N]."""
+        """Return scores [N] from 0 to 1, 0 if the advantage is 0, and the tokens that are nearer to their own side,
+        bool [N].
+        """
         side, size, score, temperature = advantage.sign(), advantage.abs(), torch.ones_like(advantage), None
         for _ in range(self.refinements + 1):
             above, below = (size * score * (side == sign) for sign in (1, -1))

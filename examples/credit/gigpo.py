@@ -2,10 +2,11 @@
 
     A_i,k = z(R_i) + step_weight z(G_i,k)    G_i,k = r_i,k + gamma G_i,k+1
 
-z is the difference to the mean over the standard deviation: of the return R_i over the conversations of a prompt, and of what comes from turn k
-on over all turns of these conversations that began in the same state (an anchor), whenever they came. The state before the first turn is the
-prompt, that before another turn what the environment said last. A turn that is alone in its state has the first term alone. A standard deviation
-depends on the very choice that it divides, so that the gradient is biased (docs/credit-over-turns.md).
+z is the difference to the mean over the standard deviation: of the return R_i over the conversations of a prompt, and
+of the reward from turn k on, over all turns of these conversations that began in the same state (an anchor), at any
+time. The state before the first turn is the prompt; the state before another turn is the last answer of the
+environment. A turn that is alone in its state has only the first term. A standard deviation depends on the very choice
+that it divides, so the gradient is biased (docs/credit-over-turns.md).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from fgrl import Aggregation, DataError, Mean, TurnRelative, ops, register
 
 @register("gigpo")
 class GiGPO(TurnRelative):
-    """GRPO with a second group for each turn: those of the prompt's conversations that began in the same state."""
+    """GRPO with a second group for each turn: the turns of the prompt's conversations that began in the same state."""
 
     aggregate: Aggregation = "seq_mean"
-    """Average over the tokens of a conversation, then over conversations, as GRPO does."""
+    """Aggregation of the loss: the average over the tokens of a conversation, then over conversations, as in GRPO."""
     step_weight: float = Field(1.0, ge=0)
     """Weight of the comparison inside a state (omega)."""
     gamma: float = Field(0.95, ge=0, le=1)
-    """Discount of rewards, per turn, in that comparison."""
+    """Discount of rewards per turn in the comparison inside a state."""
 
     def of_turns(self, earned, reached, rollout, rewards):
         to_come = earned.clone()
@@ -39,7 +40,9 @@ class GiGPO(TurnRelative):
         return advantage, {"alone_in_state": Mean((alone & reached).sum(), reached.sum())}
 
     def states(self, rollout, reached):
-        """Return a number for the state in which each turn began, long [B,K]: equal ones in a group have the same."""
+        """Return a number for the state in which each turn began, long [B,K]: equal states of a group have the same
+        number.
+        """
         if rollout.turns is None:
             raise DataError("gigpo compares the states of conversations: name an environment as `rollout.environment`")
         numbers = {}

@@ -1,6 +1,8 @@
-"""GTPO (arXiv 2508.04349 v6; Tan et al.): token rewards from the policy's entropies, apart for successful and failed responses.
+"""GTPO (arXiv 2508.04349 v6; Tan et al.): token rewards from the policy's entropies, separately for successful and
+failed responses.
 
-Of the responses to one prompt let S_t be the successful ones and F_t the failed ones that have a token t, and H_i,t an entropy. Then
+Among the responses to one prompt, S_t are the successful and F_t the failed ones that have a token t, and H_i,t is an
+entropy. Then
 
     r_i,t =  base r_i + entropy_weight  H_i,t |S_t| / sum_{k in S_t} H_k,t              successful (Eq. 3)
     r_i,t = -base     - entropy_weight (1/H_i,t) |F_t| / sum_{k in F_t} (1/H_k,t)       failed (Eq. 5)
@@ -21,7 +23,7 @@ from fgrl import Aggregation, GroupRelative, ops, register
 
 
 def relative(value, mask, index):
-    """`value` [B,T] divided by its mean over the responses with the same `index` [B] that have a token there."""
+    """Return `value` [B,T] divided by its mean over the responses with the same `index` [B] that have a token there."""
     total, count = (
         torch.zeros(int(index.max()) + 1, mask.shape[1], dtype=value.dtype, device=value.device).index_add(0, index, part)[index]
         for part in (torch.where(mask, value, 0.0), mask.to(value.dtype))
@@ -31,21 +33,25 @@ def relative(value, mask, index):
 
 @register("gtpo")
 class GTPO(GroupRelative):
-    """GRPO whose tokens have rewards of their own: uncertain ones of successful, and certain ones of failed responses weigh more."""
+    """GRPO with token rewards: uncertain tokens of successful responses, and certain tokens of failed responses, have a
+    higher weight.
+    """
 
     aggregate: Aggregation = "token_mean"
-    """Each token of a step weighs the same (Eq. 7)."""
+    """Aggregation of the loss: each token of a step counts equally (Eq. 7)."""
     base: float = Field(1.0, ge=0)
     """Weight of the outcome (alpha_1)."""
     entropy_weight: float = Field(0.1, ge=0)
     """Weight of the share in the entropies (alpha_2)."""
     success: float | None = 0.5
-    """A response with a reward above this is successful; null: above the mean of the responses to its prompt."""
+    """Threshold: a response with a higher reward is successful; null: the mean of the responses to its prompt."""
     standardize: Literal["apart", "together"] = "apart"
-    """`apart`: token rewards of successful responses and those of failed ones, to one prompt, each get mean 0 and spread 1 (Eq. 6).
-    `together`: all of them, so that success and failure differ in their mean."""
+    """Standardization of token rewards of one prompt. `apart`: those of successful responses and those of failed
+    responses each get mean 0 and spread 1 (Eq. 6). `together`: all of them, so that success and failure differ in their
+    mean.
+    """
     least_entropy: float = Field(1e-3, gt=0)
-    """Nats: lower entropies count as this, because they may be rounding."""
+    """Minimum entropy in nats: a lower entropy counts as this, because it may be rounding."""
 
     def needs(self):
         return super().needs() | {"entropy"}

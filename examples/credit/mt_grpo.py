@@ -1,13 +1,15 @@
-"""Multi-turn GRPO, MT-GRPO (arXiv 2505.11821): a turn before the last has an advantage of its own reward and one of the outcome.
+"""Multi-turn GRPO, MT-GRPO (arXiv 2505.11821): a turn before the last has an advantage from its own reward and one from
+the outcome.
 
 Of the conversations of a prompt, with z the difference to the mean over the standard deviation,
 
     A_i,k = z(r_i,k) + outcome_weight z(o_i)    of a turn before the last; z of its reward over the conversations with such a turn k
     A_i,K = z(o_i)                              of the last turn, whose reward o_i is the outcome
 
-The paper has two turns, of which all conversations have both; for more turns this is one reading of it. Where the policy decides how many turns
-there are, the gradient is biased (docs/credit-over-turns.md): what follows from a turn is not in its first term, a standard deviation depends on
-the very choice that it divides, and the conversations with a turn k are other ones than all.
+The paper has two turns, of which all conversations have both; for more turns this is one reading of it. If the policy
+decides the number of turns, the gradient is biased (docs/credit-over-turns.md): the first term lacks the consequences
+of a turn, a standard deviation depends on the very choice that it divides, and the conversations with a turn k are a
+selection of all.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class MTGRPO(TurnRelative):
     """GRPO over turns: rewards of turns and outcomes, each standardised over the conversations of a prompt."""
 
     aggregate: Aggregation = "seq_mean"
-    """Average over the tokens of a conversation, then over conversations, as GRPO does."""
+    """Aggregation of the loss: the average over the tokens of a conversation, then over conversations, as in GRPO."""
     outcome_weight: float = Field(1.0, ge=0)
     """Weight of the outcome in turns before the last (alpha)."""
 

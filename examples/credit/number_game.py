@@ -1,4 +1,6 @@
-"""An environment for the recipes over turns: a number to guess, whose answers say whether it is higher or lower."""
+"""An environment for the recipes over turns: a number to guess, with answers that tell whether it is higher or
+lower.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from fgrl import DataError, Environment, Episode, register
 
 
 class Guessing(Episode):
-    """One number. `info` has the score of the state: the share of the numbers that are ruled out."""
+    """Conversation about one number. `info` has the score of the state: the share of the numbers that are ruled out."""
 
     def __init__(self, number, most):
         self.number, self.most, self.low, self.high = number, most, 1, most
@@ -32,10 +34,12 @@ class Guessing(Episode):
 
 @register("number_game")
 class NumberGame(Environment):
-    """A number to guess: the reference of the prompt. 1 for the right guess, -0.1 for a turn without a number."""
+    """Environment of a number to guess, the reference of the prompt. The reward is 1 for the right guess, -0.1 for a
+    turn without a number.
+    """
 
     most: int = Field(16, ge=1)
-    """The numbers are from 1 to this one."""
+    """Largest number: the numbers are from 1 to this one."""
 
     def begin(self, sample, seed):
         try:

@@ -1,8 +1,12 @@
-"""Outcome-grounded advantage reshaping by gradients, OAR-G (arXiv 2601.07408): a token matters as much as the probability of the
-right answer reacts to its embedding.
+"""Outcome-grounded advantage reshaping by gradients, OAR-G (arXiv 2601.07408): the weight of a token is the influence
+of its embedding on the probability of the right answer.
 
-1. influence |gradient . embedding| of each token, from one backward pass, 2. scaled to [0, 1] in its response, 3. low ones are
-damped and high ones raised (bi-level gating), 4. the weights of a response have a mean of 1. See docs/credit/oar_g.md.
+1. influence |gradient . embedding| of each token, from one backward pass,
+2. scaled to [0, 1] in its response,
+3. low values are damped and high values raised (bi-level gating),
+4. the weights of a response have a mean of 1.
+
+See docs/credit/oar_g.md.
 """
 
 from __future__ import annotations
@@ -18,19 +22,19 @@ from fgrl import RewardWrapper, register
 
 @register("oar_g")
 class OutcomeGradient(RewardWrapper):
-    """Another reward, with the columns "influence" and "weight" of each token, for `weighted_grpo`."""
+    """Another reward plus the columns "influence" and "weight" of each token, for `weighted_grpo`."""
 
     own_needs = frozenset({"policy"})
     own_fills = frozenset({"influence", "weight"})
 
     conclusion: str = "\nThe answer is"
-    """Stands between the response and the reference."""
+    """Text between the response and the reference."""
     quantile: float = Field(0.5, ge=0, le=1)
-    """Tokens whose influence is below this quantile of their response are damped, the others raised."""
+    """Quantile of the influence in each response: tokens below it are damped, the others raised."""
     boost: float = Field(1.0, ge=0)
-    """Weight of the most influential token is 1 + boost, before the weights are scaled."""
+    """Strength of the weights: the most influential token has the weight 1 + boost, before the weights are scaled."""
     least: float = Field(0.1, ge=0, le=1)
-    """Weight of a damped token, at least, before the weights are scaled."""
+    """Minimum weight of a damped token, before the weights are scaled."""
 
     def score(self, rollout):
         rewards, policy, mask = self.reward.scored(rollout), rollout.policy, rollout.drawn.cpu()
@@ -52,7 +56,7 @@ class OutcomeGradient(RewardWrapper):
         return replace(rewards, columns={**rewards.columns, "influence": influence.to(weight.device), "weight": weight})
 
     def gated(self, influence):
-        """Weights [length] with a mean of 1 from influences [length]."""
+        """Return weights [length] with a mean of 1 from influences [length]."""
         if not len(influence):
             return influence
         scaled = influence.log1p()

@@ -1,4 +1,5 @@
-"""A measure for weighted_dpo.yaml: does a model find the sentence with the answer more probable than the one that repeats the question's word?
+"""A measure for weighted_dpo.yaml: whether a model finds the sentence with the answer more probable than the sentence
+that repeats the question's word.
 
 The two sentences have the form of the training's pairs, so on held-out questions this is the accuracy on held-out pairs.
 """
@@ -13,7 +14,7 @@ import torch
 from fgrl import DataError, Reward, Rewards, register
 
 LONGEST_SENTENCE = 64
-"""Tokens, with the one that ends it."""
+"""Maximum number of tokens of a sentence, with the end-of-sequence token."""
 
 
 @register("prefers_answer")
@@ -21,7 +22,9 @@ class PrefersAnswer(Reward):
     """log p(sentence with the answer) - log p(sentence with the question's own word) of the model that answered; the answer itself is not read."""
 
     measure: Literal["share", "nats"] = "share"
-    """`share`: 1 where the difference is positive, else 0. `nats`: the difference, at the temperature of sampling."""
+    """Measure of the difference. `share`: 1 if it is positive, else 0. `nats`: the difference itself, at the
+    temperature of sampling.
+    """
 
     def needs(self):
         return frozenset({"policy"})

@@ -19,7 +19,9 @@ from fgrl import Auxiliary, AuxiliarySettings, DataError, GroupRelative, Mean, o
 
 
 def others(value, group):
-    """Mean [B] of `value` [B] over the other responses to the same prompt; of a response without others, its own."""
+    """Return the mean [B] of `value` [B] over the other responses to the same prompt; for a response without others,
+    its own value.
+    """
     index = ops.group_index(group)
     count = torch.bincount(index)[index]
     total = torch.zeros_like(value).index_add(0, index, value)[index]
@@ -35,7 +37,7 @@ class Prime(GroupRelative):
     gamma: float = Field(1.0, ge=0, le=1)
     """Discount of process rewards, per token."""
     prm: AuxiliarySettings = AuxiliarySettings()
-    """The process reward model; as it is at first, it is also its reference."""
+    """Process reward model; its initial state is also its reference."""
 
     def auxiliaries(self):
         return {"prm": Auxiliary(self.prm, self.prm_loss, reference=True)}
@@ -55,7 +57,7 @@ class Prime(GroupRelative):
         return torch.where(mask, to_come + better, 0.0), metrics
 
     def prm_loss(self, model, batch):
-        """Mean over the responses of the optimizer step."""
+        """Return the loss, the mean over the responses of the optimizer step."""
         logp = model.score(batch, temperature=batch.temperature).logp
         logit = self.beta * ops.masked_sum(logp - batch.columns["prm_ref_logp"], batch.drawn, dim=1)
         label = batch.columns["response"].float()

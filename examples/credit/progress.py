@@ -1,9 +1,11 @@
-"""Progress of states: the score of the state after each turn less that of the state before it is the turn's reward.
+"""Progress of states: the turn's reward is the score of the state after the turn minus the score of the state before
+it.
 
-The environment says the score in its `info`. A turn without one is left to the next turn that has one. The difference of a turn is spread
-backward: of its own turn and the turns before it, the one that is d turns back gets the share gamma^d / sum of all gamma^d, so that everything
-adds up to the last score less the first. With `gamma: 0` nothing is spread, and no turn is paid for what later turns do: only then is the sum of
-a turn's rewards and all later ones free of what earlier turns were paid, as `turn_rloo` needs it.
+The environment reports the score in its `info`. If a turn has no score, its progress counts for the next turn that has
+one. The difference of a turn is spread backward over this turn and the turns before it: a turn that is d turns back
+gets the share gamma^d / sum of all gamma^d, so the sum is the last score minus the first. With `gamma: 0` nothing is
+spread, and no turn gets a reward for later turns. Only then does the sum of a turn's reward and all later rewards not
+depend on the rewards of earlier turns, as `turn_rloo` requires.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from fgrl import DataError, Mean, RewardWrapper, ops, register
 
 @register("progress")
 class Progress(RewardWrapper):
-    """Another reward, and on the last token of each turn the progress of the state that the environment scores."""
+    """Another reward, plus the progress of the state on the last token of each turn, by the environment's score."""
 
     number: str = "score"
-    """The number of the environment's `info` that is the score of the state after the turn."""
+    """Name of the number in the environment's `info` that is the score of the state after the turn."""
     first: float = 0.0
     """Score of the state before the first turn."""
     gamma: float = Field(0.0, ge=0, le=1)
-    """How far progress is spread backward: 0 to its own turn alone, 1 evenly over it and all turns before it."""
+    """Discount of the spread: 0 gives progress to its own turn alone, 1 spreads it evenly over the turn and all turns
+    before it.
+    """
     weight: float = Field(1.0, ge=0)
     """Weight of the progress beside the other reward."""
 
@@ -47,7 +51,7 @@ class Progress(RewardWrapper):
         )  # fmt: skip
 
     def of_turns(self, scores):
-        """Return the reward of each turn from the scores of the states after the turns; None: not scored."""
+        """Return the reward of each turn from the scores of the states after the turns; a score of None is missing."""
         before, found = self.first, [0.0] * len(scores)
         for turn, score in enumerate(scores):
             if score is None:

@@ -3,8 +3,9 @@
     r_t = beta log(dpo(y_t) / ref(y_t)) - kl_coef log(policy(y_t) / ref(y_t))    of each token (beta_1 and beta_2 in the paper)
           + outcome_weight r(x, y)                                               on the last token (beta_3)
 
-The first and the third term are this reward; the second is that of `ppo`, which the policy is trained with. r is a reward of whole
-responses, in the paper of a model that learned from the same pairs. docs/credit/rto.md lists what differs.
+The first and the third term are this reward; the second is the KL penalty of `ppo`, with which the policy is trained. r
+is a reward of whole responses; in the paper it is a model that learned from the same pairs. docs/credit/rto.md lists
+what differs.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from fgrl import Mean, ModelSpec, RewardWrapper, Unkeyed, ops, register, score_w
 
 @register("rto")
 class ReinforcedToken(RewardWrapper):
-    """Another reward on the last token, and on each token its log-ratio of a DPO model to the reference, the column "dpo_reward"."""
+    """Another reward on the last token, plus the log-ratio of a DPO model to the reference on each token, the column
+    "dpo_reward".
+    """
 
     own_needs = frozenset({"ref_logp"})
     own_fills = frozenset({"dpo_reward"})
 
     model: ModelSpec
-    """The model that DPO trained, from what the policy starts from, which is the reference."""
+    """Model that DPO trained, starting from the policy's start, which is the reference."""
     beta: float = Field(0.05, gt=0)
     """Scale of the log-ratio, per nat."""
     clip: float | None = Field(None, gt=0)
-    """Limit of a token's log-ratio reward (0.05 in the authors' code); null: none, as in the paper."""
+    """Limit of a token's log-ratio reward (0.05 in the authors' code); null: no limit, as in the paper."""
     outcome_weight: float = Field(1.0, ge=0)
     """Weight of the other reward."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(16, ge=1)
-    """Responses in one pass of the DPO model."""
+    """Number of responses in one pass of the DPO model."""
 
     _dpo: Any = PrivateAttr(None)
 

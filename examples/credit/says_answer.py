@@ -1,4 +1,4 @@
-"""A reward for the recipes in this folder: does the response contain the reference?"""
+"""A reward for the recipes in this folder: whether the response contains the reference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fgrl import Reward, Rewards, ops, register
 
 @register("says_answer")
 class SaysAnswer(Reward):
-    """1 for a response that contains one of the prompt's references as words, else 0; on the last token."""
+    """Reward 1 for a response that contains one of the prompt's references as words, else 0; on the last token."""
 
     def score(self, rollout):
         worth = []

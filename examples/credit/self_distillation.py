@@ -1,10 +1,13 @@
-"""On-policy self-distillation: the policy that is told the answer says how good each token is that it wrote without knowing it.
+"""On-policy self-distillation: the policy, when it is told the answer, scores each token that it wrote without knowing
+the answer.
 
     r_t = log p(y_t | prompt with the reference, y_<t) - log p(y_t | prompt, y_<t)
 
-Both are the policy that drew the response, at the temperature of sampling; the first one reads a prompt that names the reference. With `ppo`, no values and
-`lam: 0`, the advantage of a token is its own reward, and the mean of the gradient is that of -KL(policy || policy that is told), token by token.
-With the algorithm `told_distance` (told_distance.py) the loss is that KL over the whole vocabulary, of the distribution of each token, which has less noise.
+Both terms are computed by the policy that drew the response, at the temperature of sampling. In the first term it reads
+a prompt that names the reference. With `ppo`, no values and `lam: 0`, the advantage of a token is its own reward, and
+the mean of the gradient is that of -KL(policy || policy that is told), token by token. With the algorithm
+`told_distance` (told_distance.py) the loss is that KL over the whole vocabulary, of the distribution of each token,
+which has less noise.
 """
 
 from __future__ import annotations
@@ -36,12 +39,14 @@ class ToldRewards(Rewards):
 
 @register("self_distillation")
 class SelfDistillation(Reward):
-    """On each token of a response, how much more probable it is for the policy that is told the prompt's reference."""
+    """Reward of each token of a response: how much more probable it is for the policy that is told the prompt's
+    reference.
+    """
 
     told: str = "\n(The right answer is: {reference})"
-    """Follows the prompt of the policy that is told; {reference} stands for the reference."""
+    """Text after the prompt of the policy that is told; {reference} stands for the reference."""
     clip: float | None = Field(None, gt=0)
-    """Limit of a token's reward, nats; null: none."""
+    """Limit of a token's reward in nats; null: no limit."""
 
     def needs(self):
         return frozenset({"policy", "old_logp"})

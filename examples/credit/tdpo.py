@@ -5,7 +5,7 @@
     TDPO1 = -log sigmoid(beta (u - (D(l) - D(w))))                  Eq. 15
     TDPO2 = -log sigmoid(beta (u - alpha (D(l) - sg(D(w)))))        Eq. 17; no gradient flows through sg
 
-It balances the KL of chosen and rejected responses, which DPO leaves to grow faster on the rejected ones.
+TDPO balances the KL of chosen and rejected responses; with DPO it grows faster on rejected responses.
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ class TDPO(ReferencedAlgorithm):
     data = "pairs"
 
     variant: Literal["tdpo1", "tdpo2"] = "tdpo2"
-    """`tdpo1`: gradients through the KL of both responses. `tdpo2`: through that of the rejected one alone, weighed by `alpha`."""
+    """Variant of the loss. `tdpo1`: gradients flow through the KL of both responses. `tdpo2`: through the KL of the
+    rejected response alone, weighted by `alpha`.
+    """
     beta: float = Field(0.1, gt=0)
     """Strength of the constraint to stay near the reference."""
     alpha: float = Field(0.5, ge=0)
-    """Weight of the KLs in `tdpo2`."""
+    """Weight of the KL terms in `tdpo2`."""
 
     def token_credit(self, model, batch):
-        """Implicit rewards, and the KLs that the sequential KL is the sum of; `fgrl inspect` and the report draw them."""
+        """Return implicit rewards, and the KL of each token, whose sum is the sequential KL; `fgrl inspect` and the
+        report draw them.
+        """
         both = self.compared(model, batch)
         return {"implicit_reward": self.beta * (both.logp - both.ref_logp), "kl": both.kl}
 
     def loss(self, model, batch):
-        """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step."""
+        """Return the loss, the mean over all pairs of the optimizer step. Rows 2i are chosen, 2i+1 rejected."""
         both = self.compared(model, batch)
         log_ratio = ops.masked_sum(both.logp - both.ref_logp, batch.mask, dim=1)
         kl = ops.masked_sum(both.kl, batch.mask, dim=1)

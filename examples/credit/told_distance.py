@@ -16,11 +16,11 @@ class ToldDistance(PolicyGradient):
     columns_read = frozenset({"told"})
 
     of: Literal["student", "teacher"] = "student"
-    """`student`: KL(policy || policy that is told), `teacher`: the other way round."""
+    """Direction of the KL. `student`: KL(policy || policy that is told), `teacher`: the other way round."""
     start: bool = False
-    """The policy as it was before training is told; it needs an adapter."""
+    """True if the policy before training is the one that is told the answer; it needs an adapter."""
     aggregate: Aggregation = "token_mean"
-    """Average over all tokens of a step."""
+    """Aggregation of the loss: the average over all tokens of a step."""
 
     def advantages(self, rollout, rewards):
         return Advantages(torch.where(rollout.drawn, rewards.token, 0.0))

@@ -9,10 +9,14 @@ from fgrl import Aggregation, GroupRelative, register
 
 @register("top_entropy_grpo")
 class TopEntropyGRPO(GroupRelative):
-    """GRPO on the tokens that the policy was least certain about; the others take no part in any term of the loss."""
+    """GRPO on the tokens with the highest entropy of the policy; the other tokens take no part in any term of the
+    loss.
+    """
 
     aggregate: Aggregation = "token_mean"
-    """Each trained token of a step weighs the same, as in the paper, also in a long response."""
+    """Aggregation of the loss: each trained token of a step counts equally, as in the paper, also in a long
+    response.
+    """
     share: float = Field(0.2, gt=0, le=1)
     """Share of the tokens of an iteration that are trained on (rho in the paper)."""
 

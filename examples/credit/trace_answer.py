@@ -1,4 +1,5 @@
-"""TRACE (arXiv 2607.13988), as it is described elsewhere: a turn is worth what it adds to the probability of the right answer.
+"""TRACE (arXiv 2607.13988), as other texts describe it: the value of a turn is what it adds to the probability of the
+right answer.
 
 v_k is the mean log-probability, in nats per token, of the prompt's reference behind the state after turn k, under a frozen model; v_0 is that
 behind the prompt. The reward of turn k is v_k - v_k-1, on its last token; the last turn has the outcome, too. Trained with `ppo` without a
@@ -18,16 +19,16 @@ from fgrl import DataError, Mean, ModelSpec, RewardWrapper, Unkeyed, logp_of, op
 
 @register("trace")
 class Trace(RewardWrapper):
-    """Another reward, and on the last token of each turn what the turn adds to the log-probability of the reference."""
+    """Another reward, plus the change of the reference's log-probability by each turn, on the turn's last token."""
 
     model: ModelSpec
-    """The frozen model that says how probable the reference is, with the policy's tokenizer."""
+    """Frozen model that computes the probability of the reference, with the policy's tokenizer."""
     conclusion: str = "\nThe answer is"
-    """Stands between a state and the reference."""
+    """Text between a state and the reference."""
     weight: float = Field(1.0, ge=0)
     """Weight of the rewards of turns, per nat."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(16, ge=1)
-    """States in one pass of the model."""
+    """Number of states in one pass of the model."""
 
     _frozen: Any = PrivateAttr(None)
 

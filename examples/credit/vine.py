@@ -1,4 +1,4 @@
-"""VinePPO's values (arXiv 2410.01679): what a state is worth is measured by continuing from it, not learned.
+"""VinePPO's values (arXiv 2410.01679): the value of a state is measured by continuations from it, not learned.
 
 1. cut the response into steps, 2. the value of the state before each step is the mean reward of `k` continuations from it, and
 responses with the same prefix share its value, 3. a step's advantage is the value after it minus the value before it, on each of its tokens; after the last step the value is the
@@ -17,15 +17,15 @@ from fgrl import DataError, Mean, RewardWrapper, Segmenter, build, register
 
 @register("vine")
 class Vine(RewardWrapper):
-    """Another reward of whole responses, as differences of Monte Carlo values; the values are the column "value"."""
+    """Another reward of whole responses, as differences of Monte Carlo values. The values are the column "value"."""
 
     own_needs = frozenset({"policy"})
     own_fills = frozenset({"value"})
 
     segmenter: Segmenter = Field(default_factory=lambda: build(Segmenter, "sentence"))
-    """Cuts the response into steps."""
+    """Segmenter that cuts the response into steps."""
     k: int = Field(4, ge=1)
-    """Continuations per state (9 in the paper)."""
+    """Number of continuations per state (9 in the paper)."""
 
     def needs(self):
         return super().needs() | self.segmenter.rollout_needs()
@@ -34,7 +34,7 @@ class Vine(RewardWrapper):
         return True
 
     def asks_at_most(self, expected):
-        """Not known: a judge that the reward holds is asked about continuations, too."""
+        """Return None, for unknown: a judge that the reward holds is asked about continuations, too."""
 
     def score(self, rollout):
         rewards, mask = self.reward.scored(rollout), rollout.mask.cpu()

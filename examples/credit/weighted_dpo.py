@@ -16,7 +16,9 @@ from fgrl import ReferencedAlgorithm, ops, per_token, register
 
 @register("weighted_dpo")
 class WeightedDPO(ReferencedAlgorithm):
-    """DPO with a weight per token: `meta.weight` of a pair is {chosen: [...], rejected: [...]}, a number per token."""
+    """DPO with a weight per token: `meta.weight` of a pair is {chosen: [...], rejected: [...]}, one number per
+    token.
+    """
 
     data = "pairs"
     columns: ClassVar = {"weight": per_token(fill=1.0)}
@@ -28,11 +30,11 @@ class WeightedDPO(ReferencedAlgorithm):
         return frozenset({"weight"})
 
     def token_credit(self, model, batch):
-        """Implicit rewards; `fgrl inspect` and the report draw them below the weights."""
+        """Return implicit rewards; `fgrl inspect` and the report draw them below the weights."""
         return {"implicit_reward": self.beta * batch.columns["weight"] * self.log_ratio(model, batch)}
 
     def loss(self, model, batch):
-        """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step."""
+        """Return the loss, the mean over all pairs of the optimizer step. Rows 2i are chosen, 2i+1 rejected."""
         weighted = ops.masked_sum(batch.columns["weight"] * self.log_ratio(model, batch), batch.mask, dim=1)
         chosen, rejected = weighted[0::2], weighted[1::2]
         losses = ops.preference_loss(chosen, rejected, "dpo", self.beta)

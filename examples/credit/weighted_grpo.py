@@ -1,4 +1,4 @@
-"""GRPO whose reward also says how much each token matters: the advantage of a response, times a weight per token."""
+"""GRPO with a reward that also gives each token a weight: the advantage of a response is multiplied by it."""
 
 from __future__ import annotations
 

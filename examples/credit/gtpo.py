@@ -46,9 +46,9 @@ class GTPO(GroupRelative):
     success: float | None = 0.5
     """Threshold: a response with a higher reward is successful; null: the mean of the responses to its prompt."""
     standardize: Literal["apart", "together"] = "apart"
-    """Standardization of token rewards of one prompt. `apart`: those of successful responses and those of failed
-    responses each get mean 0 and spread 1 (Eq. 6). `together`: all of them, so that success and failure differ in their
-    mean.
+    """Standardization of token rewards of one prompt. `apart`: the rewards of successful responses and the rewards of
+    failed responses each get mean 0 and spread 1 (Eq. 6). `together`: all rewards together, so that success and failure
+    differ in their mean.
     """
     least_entropy: float = Field(1e-3, gt=0)
     """Minimum entropy in nats: a lower entropy counts as this, because it may be rounding."""

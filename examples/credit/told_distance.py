@@ -18,7 +18,7 @@ class ToldDistance(PolicyGradient):
     of: Literal["student", "teacher"] = "student"
     """Direction of the KL. `student`: KL(policy || policy that is told), `teacher`: the other way round."""
     start: bool = False
-    """True if the policy before training is the one that is told the answer; it needs an adapter."""
+    """True if the policy before training is told the answer and gives the target distribution; it needs an adapter."""
     aggregate: Aggregation = "token_mean"
     """Aggregation of the loss: the average over all tokens of a step."""
 

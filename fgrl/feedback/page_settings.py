@@ -129,7 +129,7 @@ class Question(Settings):
 
 
 class PageModes(Settings):
-    """Which parts of the page are shown."""
+    """Parts of the page that are shown."""
 
     spans: Literal["both", "dislikes", "none"] = "both"
     """Spans that can be marked; `none`: only the preference and the questions."""
@@ -167,7 +167,7 @@ class PageSettings(Settings):
     paragraphs.
     """
     modes: PageModes = PageModes()
-    """Which parts of the page are shown."""
+    """Parts of the page that are shown."""
     markdown: bool = True
     """Show Markdown with its formatting (headings, lists, bold text). Offsets of spans still refer to the Markdown
     source.

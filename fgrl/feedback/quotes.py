@@ -1,4 +1,4 @@
-"""From a quote to the characters that it quotes.
+"""Search for the characters that a quote refers to.
 
 Annotators, reward models and judges point to a part of a text by repeating it, rarely letter by letter. The search
 tries the exact quote first. The second step ignores differences in white space, in the shape of quote marks and dashes,

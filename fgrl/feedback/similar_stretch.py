@@ -25,7 +25,7 @@ SAME = 1e-9
 
 def most_similar(quote: str, text: str, least: float) -> tuple[int, int] | None:
     """Return the stretch `start:end` of a text with the highest similarity to the quote; None if no stretch has the
-    similarity `least` (above 0). If several are equal, return the one that ends first, and of these the longest.
+    similarity `least` (above 0). Of several equal stretches, return the first to end, and of these the longest.
     """
     guess, best = least, None
     while True:

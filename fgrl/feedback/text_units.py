@@ -45,8 +45,8 @@ def words(text: str) -> list[CharRange]:
 
 
 def sentences(text: str) -> list[CharRange]:
-    """Return the sentences. Their ends are those that `fgrl.feedback.rules.sentences.prose` finds, and also empty
-    lines, the next item of a list, and the sentence marks of Chinese and Japanese.
+    """Return the sentences. They end where `fgrl.feedback.rules.sentences.prose` finds an end, and also at empty lines,
+    the next item of a list, and the sentence marks of Chinese and Japanese.
     """
     return [
         sentence

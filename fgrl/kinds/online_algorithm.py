@@ -40,7 +40,7 @@ class OnlineAlgorithm(Component, ABC):
         return frozenset({"old_logp"})
 
     def can_skip_old_logp(self) -> bool:
-        """Return True if the algorithm can do without `old_logp` if an iteration is one optimizer step.
+        """Return True if the algorithm does not need `old_logp` as long as an iteration is one optimizer step.
 
         The policy is then the one that sampled, so `loss` can take its own log-probabilities, detached: the ratio is 1.
         `rollout.old_logp` is not computed: the column "old_logp" is missing (unless the reward needs it), and `loss`

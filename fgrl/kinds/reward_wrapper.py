@@ -36,7 +36,7 @@ class RewardWrapper(Reward):
     """Fields that it fills in addition to those of `reward`."""
 
     reward: Reward
-    """What a response is worth."""
+    """Reward that is wrapped."""
 
     def needs(self) -> frozenset[str]:
         return self.own_needs | self.reward.needs()

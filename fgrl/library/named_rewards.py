@@ -1,4 +1,6 @@
-"""From the name of a reward on the command line to the reward: of a stage, a reward model, or a component."""
+"""Search for the reward that a person names on the command line: the reward of a stage, a reward model, or a
+component.
+"""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Span(Record):
 
 
 class Annotation(Record):
-    """What one person or one model recorded about one response."""
+    """Record of one person or one model about one response."""
 
     by: str = ""
     """The person or the model; empty if unknown."""

@@ -1,5 +1,5 @@
-"""From a file of rows and a model to a first recipe: the facts that `fgrl init` finds out about them, and the files
-that it writes.
+"""Preparation of a first recipe from a file of rows and a model: the facts that `fgrl init` finds out about them, and
+the files that it writes.
 """
 
 from fgrl.exchange.starting.choice import choose

@@ -89,7 +89,7 @@ class _Columns:
         self._others: dict[str, list[str]] = {}
 
     def found(self, form: str) -> dict[str, Any]:
-        """Return the columns that a format needs, by role: those of the first alternative whose columns all exist."""
+        """Return the columns that a format needs, by role: the columns of the first alternative that is complete."""
         for roles in ALTERNATIVES[form]:
             found = {role: name for role, fits in roles.items() if (name := self.pick(role, fits))}
             if len(found) == len(roles):

@@ -1,4 +1,4 @@
-"""From the criteria of a rubric to the rules that check them."""
+"""Rules that check the criteria of a rubric."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class RightPart(Verifier):
 
 
 def criterion(kind: Task, prompt: str, part: int) -> Criterion:
-    """Return the criterion of one part: its place and what is asked there."""
+    """Return the criterion of one part: its place and its question."""
     check = {
         "name": "credit:part",
         "task": kind.name,

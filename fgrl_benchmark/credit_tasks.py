@@ -176,7 +176,9 @@ class Sums(Task):
 
 
 class Facts(Task):
-    """A summary with false facts: who likes which colour, to be repeated. The writer is wrong about colours alone."""
+    """A summary of facts, each a person and a liked colour, which has to be repeated. The writer makes mistakes only in
+    colours.
+    """
 
     name = "facts"
     words_that_matter = 2

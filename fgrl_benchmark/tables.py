@@ -57,7 +57,9 @@ from fgrl_benchmark.worlds import WORLDS
 
 
 def power() -> None:
-    """Print per phase and task: right words before and after, differences to the scalar, and how many seeds they take."""
+    """Print per phase and task: right words before and after, differences to the scalar, and the number of seeds to
+    find them.
+    """
     print("| phase | task | method | right words | before | difference to the scalar |", end="")
     print(f" seeds for it | smallest difference of 20 seeds |\n{'|---' * 8}|")
     for phase in ("pilot", "test"):
@@ -106,7 +108,9 @@ def headline() -> None:
 
 
 def imitation() -> None:
-    """Print the methods that begin as a model that imitated few answers, or answers about half of what is asked, and that model's words."""
+    """Print the methods that start from a model that imitated few answers, or answers to about half of the questions,
+    and that model's right words.
+    """
     for phase in ("few", "half"):
         found = by_task(phase)
         for name, methods in found.items():
@@ -118,7 +122,7 @@ def imitation() -> None:
 
 
 def labels() -> None:
-    """Print methods by how many labels they have."""
+    """Print methods by their number of labels."""
     print("\n".join(label_curves.table(by_task(*label_curves.PHASES))))
 
 
@@ -181,7 +185,9 @@ def bold(text: str, p: float) -> str:
 
 
 def defaults() -> None:
-    """Print what methods teach with the settings of their rows, and how much more with tuned ones, paired over seeds."""
+    """Print the effect of methods with the settings of their rows, and the gain from tuned settings, paired over
+    seeds.
+    """
     found, own = by_task(*TEST), by_task("untuned")
     columns = "".join(f" `{name}`: defaults | less `even` with defaults | tuned less defaults |" for name in own)
     print(f"| told | method |{columns}\n|{'---|' * (2 + 3 * len(own))}")
@@ -203,7 +209,9 @@ def defaults() -> None:
 
 
 def own() -> None:
-    """Print what methods teach with the settings that were best on both tasks, and with those that were best on the same task."""
+    """Print the effect of methods with the best settings on both tasks together, and with the best settings on the same
+    task.
+    """
     print(
         "| method | task | settings of both tasks | settings of this task | right words with these | less those with both |",
         end="",
@@ -238,7 +246,7 @@ PLACES = (
 
 
 def places() -> None:
-    """Print where the credit of the first iteration is, by kind of word."""
+    """Print the place of the credit in the first iteration, by kind of word."""
     print(f"| told | method | task | {' | '.join(PLACES)} |\n{'|---' * (3 + len(PLACES))}|")
     for name, methods in by_task("untuned").items():
         for method, each in benchmark.read("methods.yaml").items():
@@ -257,7 +265,9 @@ CHANGES = {"mean during training": "curve", "KL": "policy.kl", "distinct word pa
 
 
 def costs() -> None:
-    """Print what methods cost, medians over seeds, and what they change besides, means; what reward models read is in the seconds alone."""
+    """Print the costs of methods, medians over seeds, and their side effects, means. The reading of reward models
+    counts only in the seconds.
+    """
     print(f"| method | task | {' | '.join([*COSTS, *CHANGES])} |\n|{'---|' * (2 + len(COSTS) + len(CHANGES))}")
     for name, methods in by_task(*TEST).items():
         for method, every in methods.items():
@@ -269,7 +279,9 @@ def costs() -> None:
 
 
 def losses() -> None:
-    """Print for each training on pairs how it moved the log-probability of the chosen answers, and what it taught."""
+    """Print for each training on pairs the change of the log-probability of the chosen answers, and the change in right
+    words.
+    """
     print(
         "| method | task | seeds | change of the chosen answers' log-probability, nats per answer | right words | before |\n|---|---|---|---|---|---|"
     )
@@ -283,7 +295,9 @@ def losses() -> None:
 
 
 def worse() -> None:
-    """Print the oracle made worse: where its credit is, what it teaches, and what the mistakes cost, paired over seeds."""
+    """Print the oracle made worse: the place of its credit, its effect, and the cost of the mistakes, paired over
+    seeds.
+    """
     found = made_worse()
     columns = "".join(f" `{name}`: precision, recall | right words | less those of the oracle |" for name in found)
     print(f"| mistakes |{columns}\n|{'---|' * (1 + 3 * len(found))}")
@@ -299,7 +313,7 @@ def worse() -> None:
 
 
 def named(mistakes: str) -> str:
-    """Return how a method, or mistakes of the oracle, are shown."""
+    """Return the shown name of a method, or of mistakes of the oracle."""
     if not mistakes.startswith("{"):
         return f"`{mistakes}`"
     return ", ".join(f"{name} {value}" for name, value in json.loads(mistakes).items())
@@ -317,7 +331,7 @@ def less(method: str, other: str) -> None:
 
 
 def known(name: str, found: Values) -> str:
-    """Return the name of a method, or of mistakes, as the lines have it. Raises SystemExit where none does."""
+    """Return the name of a method, or of mistakes, in the form of the lines. Raises SystemExit if no line has it."""
     wanted = json.dumps(json.loads(name)) if name.startswith("{") else name
     wanted = ORACLE if wanted == EXACT else wanted
     names = sorted({each for methods in found.values() for each in methods})

@@ -16,10 +16,12 @@ assert set(GameName.__args__) == set(GAMES)
 class Playing(Episode):
     """A game in progress. `info` of a turn:
 
-    credit: what the turn earned, and what it changed of the value of the state; with the first turn the value of the state
-    before it, so that all turns together have what the conversation earned. worth: 1 if the move promised more than the player's moves do on
-    average, -1 if less. useless: whether it never changes anything. score: how far the state has come. success: of the last turn, whether the
-    game was won.
+    - credit: the reward of the turn plus the change of the state's value. The first turn also has the value of the state
+      before it, so that the sum over all turns is the reward of the conversation.
+    - worth: 1 if the move promised more than the player's moves do on average, -1 if less
+    - useless: whether the move never changes anything
+    - score: the progress of the state
+    - success: whether the game was won, in the last turn
     """
 
     def __init__(self, of: Game) -> None:

@@ -293,7 +293,9 @@ def vocabulary() -> list[str]:
 
 
 def played(each: Game, draw: random.Random, accuracy: float | None = None) -> list[tuple[str, str]]:
-    """Return a conversation with the player: moves and what they were told. accuracy: of another player than that of the game."""
+    """Return a conversation with the player: moves and the answers to them. accuracy: accuracy of another player than
+    that of the game.
+    """
     state, turns = each.first, []
     while state is not None and len(turns) < each.turns:
         moves = each.player(state, each.turns - len(turns), each.accuracy if accuracy is None else accuracy)

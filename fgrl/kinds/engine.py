@@ -16,16 +16,16 @@ from fgrl.types import DrawnResponse, Prompt, Sample
 
 @dataclass(frozen=True)
 class Early:
-    """Conditions under which a response is complete without an end-of-sequence token: it ends behind the first token
-    for which one of them is true.
+    """Conditions under which a response is complete without an end-of-sequence token. It ends behind the first token
+    that fulfils one of them.
     """
 
     strings: tuple[str, ...] = ()
-    """Texts: the response contains one of them."""
+    """Texts that end a response as soon as it contains one of them."""
     ids: frozenset[int] = frozenset()
-    """Token ids: the token is one of them."""
+    """Ids of tokens that end a response."""
     json_object: bool = False
-    """True: the text has a complete, valid JSON object."""
+    """True to end a response as soon as it has a complete, valid JSON object."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Drawer(ABC):
         """Free the memory that only drawing needs, until `wake` is called."""
 
     def wake(self) -> None:  # noqa: B027
-        """Be ready to draw again after `rest`."""
+        """Prepare to draw again after `rest`."""
 
     def close(self) -> None:  # noqa: B027
         """Close what `open` has opened."""

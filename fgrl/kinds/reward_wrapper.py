@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class RewardWrapper(Reward):
-    """A reward that is computed from another one.
+    """A reward that is computed from another reward.
 
-    What `reward` needs, fills and asks counts for the wrapper as well. A subclass defines `score`, and names what it
-    needs and fills itself.
+    The needs, fields and requests of `reward` count for the wrapper as well. A subclass defines `score`, and names its
+    own needs and fields.
 
         @register("halved")
         class Halved(RewardWrapper):

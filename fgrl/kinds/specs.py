@@ -247,8 +247,8 @@ class Sampling(Settings):
         return self
 
     def inexact(self) -> list[str]:
-        """Return the settings that sample from another distribution than that of a policy gradient's log-probabilities,
-        and that `truncated` does not allow.
+        """Return the settings that draw responses from another distribution than that of a policy gradient's
+        log-probabilities: greedy decoding, and truncation unless `truncated` allows it.
         """
         reasons = {
             "temperature: 0": self.temperature == 0,

@@ -1,5 +1,5 @@
 """fgrl from Python: `import fgrl` exports what is here. Every name is imported at its first use. The functions do the
-same as the command line, with the same engine (`fgrl.experiments.pipeline`), and raises the errors of
+same as the command line, with the same engine (`fgrl.experiments.pipeline`), and raise the errors of
 `fgrl.base.errors` instead of printing them. Results are objects that draw themselves in a notebook and print as text in
 a terminal.
 """

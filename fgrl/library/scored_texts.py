@@ -71,7 +71,7 @@ class ScoredText:
 
     @property
     def reward(self) -> float | None:
-        """The reward of the whole response; None where it is missing."""
+        """Reward of the whole response; None if it is missing."""
         return self.answer.rewards.get(self.name)
 
     @property

@@ -11,7 +11,7 @@ from fgrl.data.rubrics.untrusted import is_for_data
 from fgrl.registry import get
 
 BOUNDS = ("num_words", "num_sentences", "frequency", "let_frequency", "capital_frequency")
-"""Parameters that have a relation; a rule has at most one of them."""
+"""Parameters that hold the bound of a relation; a rule has at most one of them."""
 RELATIONS = {
     "at least": ("at least", 0), "no less": ("at least", 0), "no less than": ("at least", 0), "not less than": ("at least", 0),
     "more than": ("at least", 1),

@@ -40,7 +40,7 @@ class Request:
     system: str | None = None
     chat_template: Path | None = None
     gpu: bool | None = None
-    """True if the recipe is for a GPU; None: if this machine has one."""
+    """True if the recipe is for a GPU; None decides by this machine."""
     max_prompt_tokens: int | None = None
     """Maximum number of tokens of a prompt; None: chosen by the lengths that were counted."""
     max_tokens: int | None = None

@@ -170,9 +170,10 @@ def relevant(rule: Verifier, response: str) -> list[Span]:
     """Return the characters on which the verdict depends, label +1. These are the characters that an annotator marks by
     the guidelines of "Rubrics to Tokens", appendix C.3, here found without an annotator.
 
-    Positive (something must be there): where it is, when the rule is kept, else nothing. Negative (something must not
-    be there): where it is, when the rule is broken, else nothing. Global, and a rule that is broken nowhere in
-    particular: the whole response. Raises `Undecided` when the verdict is.
+    For a positive rule (something must be there), they are the places where it is, if the rule is kept, else none. For a
+    negative rule (something must not be there), they are the places where it is, if the rule is broken, else none. For
+    a global rule, and a rule that is broken nowhere in particular, they are the whole response. Raises `Undecided` if
+    the verdict is undecided.
     """
     whole = [kept_at(0, len(response), "the whole response")] if response else []
     scope = rule.scope()

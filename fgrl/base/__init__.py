@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, files, the terminal, lazy imports, secrets, tensor operations."""
+"""Foundations that every other package uses: errors, files, the terminal, lazy imports, secrets, tensor operations."""

@@ -1,10 +1,10 @@
 """Messages and progress (with a rate and an ETA) on stderr.
 
 At a terminal the progress is a live line (rich). In a pipe it is a plain line every few seconds, in a file twice a
-minute, so that a log stays readable. stdout is never touched here: it carries results.
+minute, so that a log stays readable. Nothing is written to stdout, which is reserved for results.
 
-What arrives here may contain text of models, data and endpoints, so nothing of it can move the cursor or hide
-(`visible`), and secrets are left out (`hide`).
+Messages may contain text of models, data and endpoints. Therefore hidden and control characters are replaced
+(`visible`), and secrets are removed (`hide`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ rich_progress = lazy.load("rich.progress")
 rich_table = lazy.load("rich.table")
 
 EVERY, LOG_EVERY, BEAT = 5.0, 30.0, 3.5
-"""Seconds between progress lines on a terminal, and in a log file, `run.log` among them; and those after which what happens is said
-again on a terminal, so that with its own delays no silence there reaches the first of them.
+"""Intervals in seconds: between progress lines on a terminal; between lines in a log file such as `run.log`; and the
+silence after which a terminal repeats the current phase. The last one leaves room for its own delays, so that a
+terminal is never silent for as long as the first.
 """
 SHOWN_ROWS = 6
-"""Last rows of numbers below the live progress lines."""
+"""Number of the last rows of numbers that are shown below the live progress lines."""
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: `8.3s`, `2:05`, `1:02:05`."""
+    """Format a duration for people: `8.3s`, `2:05`, `1:02:05`."""
     if seconds < 10:
         return f"{seconds:.1f}s"
     whole = round(seconds)
@@ -51,7 +52,7 @@ def duration(seconds: float) -> str:
 
 
 def shown(value: float | str) -> str:
-    """Return a number in about four characters."""
+    """Format a number with about four characters."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
@@ -64,21 +65,21 @@ def shown(value: float | str) -> str:
 
 
 COUNT_RESPONSES = ("responses", "answers of", "calibration responses")
-"""Beginnings of the names of progress lines whose steps are responses."""
+"""Prefixes of the names of progress lines that count responses."""
 _open: list[Ticking] = []
-"""The progress lines that are open, the innermost last."""
+"""Open progress lines, the innermost last."""
 _listening: list[Console] = []
-"""The consoles of the runs that are under way, the innermost last."""
+"""Consoles of the current runs, the innermost last."""
 
 
 def remark(text: str) -> None:
-    """Print a line that -q does not silence, at the console of the run that is under way, if there is one."""
+    """Print a line at the console of the current run, if there is one. The option -q does not silence it."""
     (_listening[-1] if _listening else Console()).alert(text)
 
 
 @contextmanager
 def listening(console: Console) -> Iterator[None]:
-    """While the block runs, `console` gets the remarks."""
+    """Send remarks to `console` while the block runs."""
     _listening.append(console)
     try:
         with console.beating():
@@ -88,16 +89,16 @@ def listening(console: Console) -> Iterator[None]:
 
 
 def drawn(share: float, responses: int) -> None:
-    """Report the progress of drawing responses, between 0 and 1, with the `responses` of one call: so the open progress
-    line has an ETA before its first batch is done. Nothing happens where no line is open.
+    """Report progress between 0 and 1 within one call that draws `responses`, so that the open progress line has an ETA
+    before its first batch is done. Does nothing if no line is open.
     """
     if _open:
         _open[-1].draw(share, responses)
 
 
 def phase(name: str) -> None:
-    """Name what happens now, as "scoring": the open progress line shows it until its next step, or else the console of the
-    run that is under way, until a progress line opens.
+    """Name the current activity, for example "scoring". The open progress line shows it until its next step. If no line
+    is open, the console of the current run shows it until one opens.
     """
     if _open:
         _open[-1].enter(name)
@@ -106,21 +107,23 @@ def phase(name: str) -> None:
 
 
 class Ticking:
-    """Counts steps and knows its rate. `advance(8, reward=0.3)` also sets what is shown behind the count."""
+    """Counter of steps that measures their rate. `advance(8, reward=0.3)` also sets the numbers that are shown after
+    the count.
+    """
 
     def __init__(self, what: str, total: int, done: int, notify: Any, console: Console | None = None) -> None:
         self.console = console
         self.what, self.total, self.done, self.first = visible(hide(what)), total, done, done
         self.part = 0.0
-        """Progress of the call that draws responses now, from 0 to 1."""
+        """Progress of the call that draws responses at the moment, from 0 to 1."""
         self._part_steps = 0
-        """The steps that this call will complete; 0 where a step is something else than a response."""
+        """Number of steps that this call will complete; 0 if a step is not a response."""
         self.task: TaskID | None = None
-        """Length of the live line."""
+        """Task of the live progress line."""
         self.began = time.monotonic()
         self.numbers: dict[str, float | str] = {}
         self.rows: list[tuple[int, dict[str, float | str]]] = []
-        """The last steps that came with numbers."""
+        """Last steps that reported numbers."""
         self._phase, self._since = "", self.began
         self._notify = notify
 
@@ -133,12 +136,12 @@ class Ticking:
         self._notify(self)
 
     def enter(self, name: str) -> None:
-        """See `phase`."""
+        """Implement `phase` for this line."""
         self.part, self._phase, self._since = 0.0, name, time.monotonic()
         self._notify(self)
 
     def draw(self, share: float, responses: int) -> None:
-        """See `drawn`."""
+        """Implement `drawn` for this line."""
         counted = self.what.rpartition("· ")[2].startswith(COUNT_RESPONSES)
         self.part = share
         self._part_steps = min(responses, self.total - self.done) if counted else 0
@@ -149,7 +152,7 @@ class Ticking:
 
     @property
     def pace(self) -> str:
-        """`3.4/s  ETA 1:23`; empty before anything was done in this process."""
+        """Return the rate and the ETA, as in `3.4/s  ETA 1:23`; empty before this process has completed a step."""
         done = self.done + self.part * self._part_steps
         steps = done - self.first
         if steps <= 0:
@@ -165,7 +168,7 @@ class Ticking:
 
     @property
     def drawing(self) -> str:
-        """`drawing 45%` while responses are drawn, `scoring 12s` in another phase."""
+        """Return `drawing 45%` while responses are drawn, and for example `scoring 12s` in another phase."""
         if 0 < self.part < 1:
             return f"drawing {self.part:.0%}"
         return f"{self._phase} {duration(time.monotonic() - self._since)}" if self._phase else ""
@@ -178,7 +181,8 @@ class Ticking:
 class Console:
     """Messages and progress of a run.
 
-    `log` is a text file that gets everything with a time stamp, including what `quiet` keeps off the terminal.
+    `log` is a text file that receives every message with a time stamp, including those that `quiet` hides from the
+    terminal.
     """
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> None:
@@ -192,16 +196,18 @@ class Console:
         self._bars: Progress | None = None
         self._doing, self._since = "", time.monotonic()
         self._spoke = self._logged = self._since
-        """When the terminal and the log file got their last lines."""
+        """Times of the last line on the terminal and in the log file."""
 
     def enter(self, name: str) -> None:
-        """Name what happens outside of progress lines, such as "loading"; "" for nothing that takes long."""
+        """Name the current activity outside of progress lines, for example "loading"; "" means that nothing slow is
+        running.
+        """
         self._doing, self._since = name, time.monotonic()
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """While the block runs, no silence is longer than `EVERY` on a terminal and `LOG_EVERY` in a log file: what
-        happens is said again.
+        """Repeat the current activity while the block runs, so that a terminal is never silent for longer than `EVERY`
+        and a log file never for longer than `LOG_EVERY`.
         """
         over = threading.Event()
 
@@ -218,7 +224,7 @@ class Console:
             thread.join()
 
     def beat(self) -> None:
-        """Say what happens now, where nothing was said for too long."""
+        """Print the current activity if nothing was printed for too long."""
         own = [ticker for ticker in _open if ticker.console is self]
         if own:
             line = own[-1].line()
@@ -233,25 +239,25 @@ class Console:
             self._to_terminal(visible(hide(line)))
 
     def note(self, text: str) -> None:
-        """To the log file only (and to the terminal with -v)."""
+        """Write a line to the log file. It appears on the terminal only with -v."""
         self._to_log(text)
         if self.verbose:
             self._to_terminal(text)
 
     def say(self, text: str) -> None:
-        """One line for the person at the terminal."""
+        """Print one line for the user at the terminal."""
         self._to_log(text)
         if not self.quiet:
             self._to_terminal(text)
 
     def alert(self, text: str) -> None:
-        """Print a line that -q does not silence."""
+        """Print a line that the option -q does not silence."""
         self._to_log(text)
         self._to_terminal(text)
 
     @contextmanager
     def progress(self, what: str, total: int, done: int = 0) -> Iterator[Ticking]:
-        """Show a progress line until the block ends; blocks may nest."""
+        """Show a progress line until the block ends. Blocks may be nested."""
         ticker = Ticking(f"{self.prefix}{what}", total, done, self._tick, self)
         _open.append(ticker)
         try:
@@ -331,7 +337,7 @@ class Console:
 
 
 def _is_file(stream: TextIO) -> bool:
-    """Return True if a stream writes to a file on a disk, and not to a terminal, a pipe or memory."""
+    """Return True if a stream writes to a file on a disk, not to a terminal, a pipe or memory."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):  # nothing of the operating system is behind it, or it is closed
@@ -339,7 +345,7 @@ def _is_file(stream: TextIO) -> bool:
 
 
 def _live_class() -> type[Progress]:
-    """Return progress lines with the last rows of numbers below them."""
+    """Return the class that draws progress lines with the last rows of numbers below them."""
 
     class Live(rich_progress.Progress):  # type: ignore[misc, name-defined]
         def get_renderables(self) -> Iterator[Any]:
@@ -361,7 +367,9 @@ def _table(rows: list[tuple[int, dict[str, float | str]]]) -> Any:
 
 
 def _bars(console: RichConsole) -> Progress:
-    """Spinner, name, bar, count, pace, numbers; read from the ticker whenever the line is drawn."""
+    """Return the columns of a progress line: spinner, name, bar, count, rate, numbers. They are read from the ticker
+    whenever the line is drawn.
+    """
 
     def column(text: str, style: str = "") -> Any:
         cell = rich_table.Column(no_wrap=True, overflow="ellipsis")

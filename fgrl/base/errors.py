@@ -1,4 +1,4 @@
-"""Everything that fgrl raises on purpose, and the exit code that each leads to."""
+"""Exceptions that fgrl raises on purpose, and the exit code of each."""
 
 from __future__ import annotations
 
@@ -9,90 +9,92 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 DONE, FAILED, WRONG_REQUEST, POINT_FAILED, INTERRUPTED = 0, 1, 2, 9, 130
-"""Exit codes that belong to no class: no error; a bug, with its traceback; a mistake in a recipe or a command; a point of
-a sweep that failed, whose own code the sweep lists; Ctrl-C.
+"""Exit codes that belong to no class. In order: success; a bug, shown with its traceback; a mistake in a recipe or a
+command; a failed point of a sweep, whose own exit code the sweep lists; Ctrl-C.
 """
 
 
 class FgrlError(Exception):
-    """An error that a person can act on: the message names the place and the next step.
+    """An error that a user can fix. The message names the place and the next step.
 
-    A class that keeps `exit_code` 1 is caught by fgrl itself; when it escapes, that is a bug.
+    Errors of a class that keeps `exit_code` 1 are caught inside fgrl. If one reaches the user, it is a bug.
     """
 
     exit_code: int = FAILED
     heading: ClassVar[str] = ""
-    """What the message starts with."""
+    """Beginning of the message."""
     told = False
-    """All processes of a stage raise it."""
+    """Return True if all processes of a stage raise the error."""
 
     def explanation(self) -> str:
-        """Return the message with its heading."""
+        """Return the message, preceded by its heading."""
         return f"{self.heading}{self}"
 
     def at_terminal(self) -> str:
-        """Return the message with the name of the program that it comes from."""
+        """Return the message, preceded by the name of the program that reports it."""
         return f"fgrl: {self.explanation()}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a command prints with `--json`."""
+        """Return the output of a command with `--json`."""
         return {"error": self.at_terminal(), "exit": self.exit_code}
 
 
 class UsageError(FgrlError):
-    """A command that cannot be carried out as it stands."""
+    """Error for a command that cannot be carried out as it was given."""
 
     exit_code = WRONG_REQUEST
 
 
 class UnknownNeed(UsageError, ValueError):
-    """A component asks for something that nothing computes."""
+    """Error for a component that requests a value that nothing computes."""
 
 
 class PolicyNotLent(UsageError):
-    """A component uses a policy that it kept beyond the responses that it was lent for, or the wrong one answered."""
+    """Error for a component that uses a policy after it has scored the responses for which the policy was lent, or that
+    gets answers of the wrong policy.
+    """
 
 
 class Unavailable(FgrlError):
-    """The recipe asks for a package, a device, a model or an endpoint that this machine does not have or cannot
-    reach.
+    """Error for a package, device, model or endpoint that the recipe requires and that this machine does not have or
+    cannot reach.
     """
 
     exit_code = WRONG_REQUEST
 
 
 class DataError(FgrlError):
-    """Data that cannot be used. The message names the place and the next step."""
+    """Error for data that cannot be used. The message names the place and the next step."""
 
     exit_code = 3
     heading = "data: "
 
 
 class OverBudget(FgrlError):
-    """The money, tokens or time that the recipe allows are spent."""
+    """Error for a recipe whose limit on money, tokens or time is reached."""
 
     exit_code = 4
     heading = "over budget: "
 
 
 class Stopped(FgrlError):
-    """Training diverged or an alarm stopped it. The message names the cause and shows an example."""
+    """Error for a training that diverged or was stopped by an alarm. The message names the cause and shows an example."""
 
     exit_code = 5
     heading = "stopped: "
 
 
 class DiskError(FgrlError):
-    """The disk is full, or a file or folder may not be written."""
+    """Error for a full disk, and for a file or folder that is not writable."""
 
     exit_code = 6
     heading = "disk: "
 
 
 class UserCodeError(FgrlError):
-    """A function or a component of the user raised, or returned what cannot be used.
+    """Error for a function or component of the user that raised an exception or returned an unusable value.
 
-    The message is a short report that begins with the user's own file and line.
+    The message is a short report that begins with the file and line of the user's code.
     """
 
     exit_code = 7
@@ -100,19 +102,19 @@ class UserCodeError(FgrlError):
     def __init__(self, report: str, details: str = "") -> None:
         super().__init__(report, details)
         self.details = details
-        """The traceback, for the log; empty where nothing was raised."""
+        """The traceback, for the log; empty if no exception was raised."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
     def at_terminal(self) -> str:
-        """Return the report, which begins with its own place."""
+        """Return the report, which already begins with the place of the error."""
         return f"{self}\n    = correct it and run the same command"
 
 
 class RankLost(FgrlError):
-    """A process of a training on several devices has ended, or does not answer. The message names its rank and the
-    reason.
+    """Error for a training on several devices in which a process has ended or does not respond. The message names its
+    rank and the reason.
     """
 
     exit_code = 8
@@ -120,24 +122,24 @@ class RankLost(FgrlError):
 
 
 class EngineFailed(FgrlError):
-    """The servers of an engine do not start, end again and again, or give answers that are none."""
+    """Error for servers of an engine that do not start, that crash repeatedly, or that return invalid answers."""
 
     exit_code = 8
     heading = "engine: "
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""No space, none left for this user, and a file at the largest size that is allowed."""
+"""Error numbers for a full disk, an exhausted quota, and a file that has reached the maximum size."""
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG)
 FULL_IN_WORDS = (
     *map(os.strerror, FULL), "PytorchStreamWriter failed writing file", "database or disk is full", "disk I/O error",
 )  # fmt: skip
 REFUSED_IN_WORDS = ("attempt to write a readonly database", "unable to open database file")
-"""How libraries that write in C, C++ or Rust report it."""
+"""Messages with which libraries written in C, C++ or Rust report that a file cannot be written."""
 
 
 def disk_error(error: BaseException) -> DiskError | None:
-    """Return the `DiskError` that an error of the operating system or of a library stands for; None for any other
+    """Return the `DiskError` that corresponds to an error of the operating system or of a library; None for any other
     error.
     """
     number = error.errno if isinstance(error, OSError) else None
@@ -154,29 +156,33 @@ def disk_error(error: BaseException) -> DiskError | None:
 
 
 class Aborted(KeyboardInterrupt):
-    """A second Ctrl-C: what was not saved is lost."""
+    """Interruption by a second Ctrl-C. Unsaved work is lost."""
 
 
 class NotYet(FgrlError):
-    """A plan asks for the product of a stage that has not run."""
+    """Error for a plan that needs the product of a stage that has not run yet."""
 
 
 class Undecided(FgrlError):
-    """Whether a response keeps a rule could not be determined. The verdict is missing, which is not "broken"."""
+    """Error for a rule whose verdict on a response could not be determined. The verdict is then missing, which is not
+    the same as "violated".
+    """
 
 
 @dataclass(frozen=True)
 class Requires:
-    """An optional package: `Requires("emoji", "format:emoji asks the package emoji", extra="rules").check()`."""
+    """Requirement of an optional package: `Requires("emoji", "format:emoji asks the package emoji",
+    extra="rules").check()`.
+    """
 
     package: str
-    """Name of the module."""
+    """Name of the Python module."""
     purpose: str
-    """What needs it: the beginning of a sentence that ends with ", which is not installed"."""
+    """Beginning of the error message: a clause that names the feature, followed by ", which is not installed"."""
     extra: str
-    """The extra of fgrl that installs it."""
+    """The extra of fgrl that installs the package."""
 
     def check(self) -> None:
-        """Raise `Unavailable`, with the command that installs it, where the package is not installed."""
+        """Raise `Unavailable`, with the command that installs the package, if it is not installed."""
         if find_spec(self.package) is None:
             raise Unavailable(f"{self.purpose}, which is not installed: pip install 'fgrl[{self.extra}]'")

@@ -26,15 +26,15 @@ hashlib = lazy.load("hashlib")
 sqlite3 = lazy.load("sqlite3")
 
 MACHINE = os.uname().nodename.partition(".")[0]
-"""The name of this machine in the names of files that are not whole yet."""
+"""Name of this machine, used in the names of incomplete files."""
 
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` to write a file or a folder to: when the block ends without an error, what
-    was written is flushed to the disk and takes the place of `path` by rename.
+    """Yield a temporary path beside `path` for writing a file or a folder. When the block ends without an error, its
+    content is flushed to the disk and replaces `path` by a rename.
 
-    A reader therefore sees the old content or the new one, never a part. After an error `path` is as it was and the
+    A reader therefore sees either the old or the new content, never a part. After an error `path` is unchanged and the
     temporary path is removed; after a kill the temporary path (`.<name>.<machine>.<process>.partial`) may remain.
     """
     if path.is_symlink() and path.is_dir():
@@ -53,20 +53,20 @@ def atomically(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, *, errors: str = "strict") -> None:
-    """UTF-8 with line ends as they are in `text`; `errors` as in `str.encode`."""
+    """Write text as UTF-8 and keep its line ends; `errors` as in `str.encode`."""
     with atomically(path) as partial:
         partial.write_bytes(text.encode("utf-8", errors))
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 1, default: Callable[[Any], Any] | None = None) -> None:
-    """JSON with a final newline; `default` converts what JSON has no type for, as in `json.dumps`. A number that is not
-    finite, which JSON cannot write, is null.
+    """Write JSON with a final newline; `default` converts unsupported types, as in `json.dumps`. Numbers that are not
+    finite become null, because JSON cannot represent them.
     """
     write_text(path, _json(value, indent=indent, default=default) + "\n")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """One line each, written as they come. Returns how many."""
+    """Write one line per item, as the items arrive. Return the number of lines."""
     count = 0
     with atomically(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         for line in lines:
@@ -76,13 +76,13 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 
 def write_json_lines(path: Path, values: Iterable[Any]) -> int:
-    """One line of JSON each, as in `write_json`. Returns how many."""
+    """Write one line of JSON per item, as in `write_json`. Return the number of lines."""
     return write_lines(path, map(_json, values))
 
 
 def expanded(path: str | Path) -> Path:
-    """Return a path with `~` for a home folder, or `PACKAGE:FILE`, a file of an installed package; unchanged where there
-    is no such home or package.
+    """Expand `~` to a home folder, and `PACKAGE:FILE` to a file of an installed package. Return the path unchanged if
+    there is no such home or package.
     """
     package, colon, inside = str(path).partition(":")
     spec = find_spec(package) if colon and package.isidentifier() else None
@@ -92,24 +92,24 @@ def expanded(path: str | Path) -> Path:
 
 
 def is_file(path: str | Path) -> bool:
-    """Is there a regular file? False also for a name that no file can have (too long, a NUL), which `Path.is_file`
-    raises on.
+    """Return True if the path is a regular file. False also for an invalid name (too long, or with a NUL), for which
+    `Path.is_file` raises.
     """
     return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_folder(path: str | Path) -> bool:
-    """Is there a folder? False also for a name that no folder can have."""
+    """Return True if the path is a folder. False also for an invalid name."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def exists(path: str | Path) -> bool:
-    """Is there anything? False also for a name that nothing can have."""
+    """Return True if the path exists. False also for an invalid name."""
     return os.path.exists(path)  # noqa: PTH110
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of what is in a folder, sorted; empty when it cannot be read."""
+    """Return the sorted names of the entries of a folder; an empty list if it cannot be read."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208
     except (OSError, ValueError):
@@ -124,7 +124,9 @@ def sync(path: Path) -> None:
 
 
 class LinkRefused(UsageError):
-    """A symbolic link stands where fgrl writes, renames and deletes: what it leads to is not its own."""
+    """Error for a symbolic link in a place where fgrl writes, renames and deletes files: the target does not belong to
+    fgrl.
+    """
 
     def __init__(self, link: Path) -> None:
         super().__init__(
@@ -134,8 +136,8 @@ class LinkRefused(UsageError):
 
 
 def refuse_links(folder: Path, root: Path | None = None) -> None:
-    """Raise `LinkRefused` for a link at `folder`, between it and the folder `root` above it, or in it. `root` itself
-    may be one.
+    """Raise `LinkRefused` if `folder` is a link or contains one, or if there is a link between it and its ancestor
+    `root`. `root` itself may be a link.
     """
     above = [folder, *(each for each in folder.parents if root is not None and root in each.parents)]
     inside = (
@@ -147,18 +149,20 @@ def refuse_links(folder: Path, root: Path | None = None) -> None:
 
 
 PARTIAL = re.compile(r"\..+\.([^.]+)\.(\d+)\.partial")
-"""What `atomically` calls a file or a folder until it is whole: its machine, and the number of its process there."""
+"""Name that `atomically` gives to a file or folder until it is complete, with the machine and the process number of its
+writer.
+"""
 
 
 IDLE = 3600.0
-"""Seconds after which a file that a process of another machine, which cannot be seen, was writing counts as left
-behind.
+"""Seconds without a change after which an incomplete file of another machine counts as abandoned. Processes of other
+machines cannot be checked.
 """
 
 
 def leftovers(folder: Path, *, idle: float = IDLE) -> list[Path]:
-    """Return what `atomically` left in a folder, and in those inside it, when its process was killed: the process is
-    gone, and nothing has changed for `idle` seconds. Links are not followed.
+    """Return the files that `atomically` left in a folder and its subfolders when its process was killed: the process
+    has ended, and nothing has changed for `idle` seconds. Links are not followed.
     """
     found = []
     for place, folders, names in os.walk(folder):
@@ -173,7 +177,7 @@ def leftovers(folder: Path, *, idle: float = IDLE) -> list[Path]:
 
 
 def leftovers_of(path: Path) -> list[Path]:
-    """Return what `atomically(path)` left beside `path` when its process was killed."""
+    """Return the files that `atomically(path)` left beside `path` when its process was killed."""
     found = [(name, PARTIAL.fullmatch(name)) for name in names_in(path.parent) if name.startswith(f".{path.name}.")]
     return [
         path.with_name(name)
@@ -185,7 +189,7 @@ def leftovers_of(path: Path) -> list[Path]:
 
 
 def _runs(machine: str, process: str) -> bool:
-    """Return True if this machine is that one, and has a process with this number."""
+    """Return True if the machine is this one and it has a process with this number."""
     if machine != MACHINE:
         return False
     try:
@@ -199,7 +203,9 @@ def _runs(machine: str, process: str) -> bool:
 
 @contextmanager
 def damage_reported(database: Path) -> Iterator[None]:
-    """Around work on an SQLite file that caches what can be had again: a damaged page of it is a `DataError`."""
+    """Convert a damaged page of an SQLite cache file into a `DataError` while the block runs. The content of such a
+    file can be computed again.
+    """
     try:
         yield
     except sqlite3.OperationalError:  # locked, full, not writable
@@ -211,13 +217,13 @@ def damage_reported(database: Path) -> Iterator[None]:
 
 
 def sha256_of_file(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the hex digest of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def digest_of_file(file: Path) -> str:
-    """sha256 of a file; read again only if its size or one of its times has changed."""
+    """Return the sha256 of a file. The file is read again only if its size or one of its times has changed."""
     status = file.stat()
     return _digest(str(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -228,8 +234,8 @@ def _digest(file: str, size: int, modified: int, changed: int) -> str:
 
 
 def sha256_of_code(content: bytes) -> str:
-    """Hex digest of what decides in a Python file: its text without comments and blank lines. Of one that is not UTF-8,
-    or that Python cannot parse, the digest of all bytes.
+    """Return the hex digest of a Python file without comments and blank lines. If the file is not UTF-8 or cannot be
+    parsed, the digest covers all of its bytes.
     """
     try:
         ast.parse(content)
@@ -249,21 +255,24 @@ def sha256_of_code(content: bytes) -> str:
 
 
 KEPT = "FGRL_KEPT"
-"""Set while stages run, and for their processes: where copies of data files are, by the places of the files, as JSON."""
+"""Environment variable of the stages and their processes: JSON that maps the path of each data file to the path of its
+copy.
+"""
 COPIES = "inputs"
-"""Their folder, in the cache of a folder of runs."""
+"""Folder of these copies, in the cache of a folder of runs."""
 
 
 def kept(path: str | Path) -> Path:
-    """Return the copy of a data file as it was when the run began; the file itself where there is none."""
+    """Return the path of the copy of a data file as it was when the run began; the file itself if there is no copy."""
     return Path(json.loads(os.environ.get(KEPT, "{}")).get(str(Path(path).absolute()), path))
 
 
 def sha256_of_folder(folder: Path, entry: Callable[[str, Path], bytes]) -> str:
-    """Hex digest over `entry(relative path with slashes, file)` of every file in a folder, in the order of their paths.
+    """Return the hex digest over `entry(relative path with slashes, file)` of every file in a folder, in the order of
+    their paths.
 
-    `entry` states what counts of a file; b"" leaves it out. Raises `DataError` for a file that cannot be read, or is
-    gone by then.
+    `entry` returns the bytes that represent a file; b"" leaves the file out. Raises `DataError` for a file that cannot
+    be read or has disappeared.
     """
     digest = hashlib.sha256()
     for file in sorted(inside for inside in folder.rglob("*") if inside.is_file()):
@@ -275,7 +284,9 @@ def sha256_of_folder(folder: Path, entry: Callable[[str, Path], bytes]) -> str:
 
 
 def has_more_files(folder: Path, limit: int) -> bool:
-    """Return True if a folder, with the folders in it, has more than `limit` entries. Looks at no more than needed."""
+    """Return True if a folder, including its subfolders, has more than `limit` entries. Counting stops as soon as this is
+    known.
+    """
     entries = (name for _folder, folders, files in os.walk(folder) for name in (*folders, *files))
     return next(islice(entries, limit, None), None) is not None
 
@@ -294,7 +305,7 @@ def _json(value: Any, **options: Any) -> str:
 
 
 def finite(value: Any) -> Any:
-    """JSON-ready data with None for every number that is not finite."""
+    """Replace every number that is not finite by None, so that the data can be written as JSON."""
     if isinstance(value, dict):
         return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -303,7 +314,7 @@ def finite(value: Any) -> Any:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link, or a folder with all that is in it; nothing where there is none."""
+    """Remove a file, a link, or a folder with all of its content. Does nothing if the path does not exist."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,4 +1,6 @@
-"""What other toolkits (TRL, OpenRLHF, verl, axolotl) call our settings, commands and columns: `foreign_names.yaml`."""
+"""Names that other toolkits (TRL, OpenRLHF, verl, axolotl) use for our settings, commands and columns:
+`foreign_names.yaml`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 Names = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""By a name: what it may be here, each with the toolkits that call it so (none for our own name)."""
+"""Mapping from a name to the fgrl names that it may correspond to, each with the toolkits that use it (empty for fgrl's
+own name).
+"""
 
 
 @cache
 def table() -> dict[str, Any]:
-    """Return the file."""
+    """Return the content of the file."""
     import yaml
 
     text = Path(__file__).with_name("foreign_names.yaml").read_text("utf-8")
@@ -23,8 +27,8 @@ def table() -> dict[str, Any]:
 
 @cache
 def settings() -> Names:
-    """Return our settings by their names. A path (`actor_rollout_ref.rollout.n`) is found by its last part, too, where
-    that has an underscore; ours by their last part (`lr` is `train.lr`).
+    """Return our settings by their names in other toolkits. A path (`actor_rollout_ref.rollout.n`) is also found by its
+    last part if that contains an underscore. Our own settings are found by their last part (`lr` is `train.lr`).
     """
     found = _by_name("settings")
     for name, ours in list(found.items()):
@@ -37,27 +41,29 @@ def settings() -> Names:
 
 @cache
 def commands() -> Names:
-    """Return our commands by theirs."""
+    """Return our commands by their names in other toolkits."""
     return _by_name("commands")
 
 
 def columns(role: str) -> tuple[str, ...]:
-    """Return the usual names of the column of a role (`prompt`, `messages`, `response`, `chosen`, `rejected`)."""
+    """Return the usual names of the column for a role (`prompt`, `messages`, `response`, `chosen`, `rejected`)."""
     return tuple(table()["columns"][role])
 
 
 def among(name: str, fields: Collection[str]) -> str | None:
-    """Return which of the fields of settings is meant by a name."""
+    """Return the first of the given fields that a name may refer to; None if there is none."""
     return next((last for path in places(name) if (last := path.rpartition(".")[2]) in fields), None)
 
 
 def places(name: str) -> list[str]:
-    """Return where a setting may be that has this name here or elsewhere, as paths below a stage."""
+    """Return the settings that have this name here or in another toolkit, as paths below a stage."""
     return [target.partition(":")[0] for target in settings().get(name, {})]
 
 
 def elsewhere(name: str) -> str | None:
-    """`did you mean "model.base" of a stage?  ("base_model" is axolotl's name)`; None for a name that is not known."""
+    """Return a hint such as `did you mean "model.base" of a stage?  ("base_model" is axolotl's name)`; None for an
+    unknown name.
+    """
     for target, toolkits in settings().get(name, {}).items():
         top = "at the top of the recipe" if target in ("track", "seed") else "of a stage"
         whose = f'  ("{name}" is the name of {" and ".join(toolkits)})' if toolkits else ""

@@ -1,9 +1,9 @@
 """Modules that are imported when they are first used.
 
-`torch = lazy.load("torch")` at the head of a file costs nothing until `torch.something` is asked for. Unlike the
+`torch = lazy.load("torch")` at the head of a file costs nothing until `torch.something` is accessed. Unlike the
 placeholders of `importlib.util.LazyLoader` (and the lazy-loader package, which builds on it), these are not in
-`sys.modules`: whoever walks `sys.modules` (the `inspect` module does, and torch calls it while it is imported) would
-load every placeholder there.
+`sys.modules`: code that iterates over `sys.modules` (such as the `inspect` module, which torch calls during its import)
+would load every placeholder.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 
 class LazyModule(ModuleType):
-    """Stands for a module of the same name."""
+    """Placeholder for a module of the same name."""
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(importlib.import_module(self.__name__), attribute)
 
 
 def load(name: str) -> Any:
-    """Return the module `name`, imported at the first use of an attribute. A missing module raises ImportError
-    there.
+    """Return the module `name`, which is imported when an attribute is first used. A missing module raises ImportError
+    at that point.
     """
     return LazyModule(name)
 
@@ -33,8 +33,8 @@ def load(name: str) -> Any:
 def attributes(
     package: str, submodules: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for the `__init__.py` of `package`: a name is imported from its submodule at first
-    use.
+    """Return `__getattr__` and `__dir__` for the `__init__.py` of `package`. Each name is imported from its submodule
+    when it is first used.
     """
     origin = {name: submodule for submodule, names in submodules.items() for name in names}
 
@@ -48,8 +48,8 @@ def attributes(
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage while modules are imported and components are built: they stay, and looking takes a tenth of
-    the time.
+    """Disable garbage collection while modules are imported and components are built. These objects stay in memory, and
+    collection takes a tenth of the time.
     """
     collects = gc.isenabled()
     gc.disable()

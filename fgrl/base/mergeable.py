@@ -1,7 +1,7 @@
-"""Metrics that can be merged: the metric of a whole does not depend on how it was cut into micro-batches and processes.
+"""Metrics that can be merged: the result does not depend on how rows were divided into micro-batches and processes.
 
 A component reports a metric as a `Mean` (over tokens, segments, ...), as a `Most`, or as a plain number, which is a
-mean over the rows that were given.
+mean over the given rows.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mean:
-    """A total over a count, for example of tokens or segments. Totals and counts add up; a count of 0 is NaN."""
+    """A total divided by a count, for example of tokens or segments. Totals and counts add up. With a count of 0 the
+    value is NaN.
+    """
 
     total: float
     count: float
 
     def __init__(self, total: Any, count: Any) -> None:
-        """Numbers or tensors of one element."""
+        """Accept numbers or tensors with one element."""
         object.__setattr__(self, "total", float(total))
         object.__setattr__(self, "count", float(count))
 
@@ -35,18 +37,18 @@ class Mean:
         return Mean(self.total + other.total, self.count + other.count)
 
     def emptied(self) -> Mean:
-        """Return the metric of no rows."""
+        """Return the metric for no rows."""
         return Mean(0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Most:
-    """The greatest value that was seen."""
+    """The maximum of the observed values."""
 
     value: float
 
     def __init__(self, value: Any) -> None:
-        """Add a number or a tensor of one element."""
+        """Accept a number or a tensor with one element."""
         object.__setattr__(self, "value", float(value))
 
     def __float__(self) -> float:
@@ -56,7 +58,7 @@ class Most:
         return Most(max(self.value, other.value))
 
     def emptied(self) -> Most:
-        """Return the metric of no rows."""
+        """Return the metric for no rows."""
         return Most(-math.inf)
 
 
@@ -65,12 +67,12 @@ Numbers = dict[str, Number]
 
 
 def as_numbers(metrics: Mapping[str, Number]) -> dict[str, float]:
-    """Return the values of metrics, for logs and summaries."""
+    """Return the values of metrics as numbers, for logs and summaries."""
     return {name: float(metric) for name, metric in metrics.items()}
 
 
 def merged(parts: Iterable[tuple[Mapping[str, Number], int]]) -> dict[str, Mean | Most]:
-    """Metrics of several parts, each with its number of rows, as those of the whole.
+    """Merge the metrics of several parts, each given with its number of rows, into the metrics of the whole.
 
     A part of 0 rows contributes the names of its metrics only. Raises ValueError when a metric is a `Mean` in one part
     and a `Most` in another.

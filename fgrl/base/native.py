@@ -1,7 +1,7 @@
-"""What `auto` means: bfloat16 on devices that multiply it natively, float32 elsewhere.
+"""Resolution of the precision `auto`: bfloat16 on devices with native bfloat16 multiplication, float32 elsewhere.
 
 A CPU without bfloat16 instructions converts every number before it multiplies it, which takes 6 to 15 times as long as
-float32. Nothing here imports torch: a plan must be quick.
+float32. This module does not import torch, so that plans are quick.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from typing import Literal
 DType = Literal["float32", "bfloat16"]
 
 CPU_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")
-"""As /proc/cpuinfo names them; the last is that of ARM."""
+"""Flags of CPUs with native bfloat16 as listed in /proc/cpuinfo; the last one is for ARM."""
 FIRST_CAPABILITY = 8.0
-"""Compute capability of the first CUDA GPUs that multiply bfloat16 (Ampere)."""
+"""Compute capability of the first CUDA GPUs with native bfloat16 multiplication (Ampere)."""
 INHERITED = "FGRL_NATIVE"
-"""Environment variable by which the processes of a distributed stage take over what their parent found: `cpu,device`.
+"""Environment variable that passes the result of the parent process to the processes of a distributed stage:
+`cpu,device`.
 """
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
-"""Devices of NVIDIA's driver, of its driver below Windows, and of AMD's."""
+"""Device files of NVIDIA's driver, of NVIDIA's driver under Windows (WSL), and of AMD's driver."""
 SLOWER = "6 to 15 times slower than float32"
 
 
 @dataclass(frozen=True)
 class Native:
-    """The type that a device should compute in, and why."""
+    """The recommended floating-point type for a device, and the reason."""
 
     dtype: DType
     why: str
 
 
 def of_cpu(flags: Collection[str], environment: Mapping[str, str]) -> Native:
-    """Return the type for a CPU with these flags. Variables that restrict the instructions of oneDNN or PyTorch count
-    as a CPU that lacks the others.
+    """Return the type for a CPU with these flags. If a variable restricts the instructions of oneDNN or PyTorch, the
+    excluded instructions count as missing.
     """
     found = next((flag for flag in CPU_FLAGS if flag in flags), None)
     if found is None:
@@ -57,7 +58,9 @@ def of_cpu(flags: Collection[str], environment: Mapping[str, str]) -> Native:
 
 
 def of_gpus(capabilities: Sequence[float]) -> Native:
-    """Return the type for CUDA GPUs of these compute capabilities: that of the oldest, so that all agree."""
+    """Return the type for CUDA GPUs with these compute capabilities. The oldest GPU decides, so that all GPUs use the
+    same type.
+    """
     oldest = min(capabilities)
     if oldest >= FIRST_CAPABILITY:
         return Native("bfloat16", f"the GPU has compute capability {oldest}")
@@ -66,7 +69,7 @@ def of_gpus(capabilities: Sequence[float]) -> Native:
 
 @cache
 def here(accelerator: str = "auto") -> Native:
-    """Return the type for this machine. accelerator: "cpu" leaves its GPUs out."""
+    """Return the type for this machine. If `accelerator` is "cpu", its GPUs are ignored."""
     if found := os.environ.get(INHERITED):
         cpu, device = found.split(",")
         dtype: DType = "bfloat16" if (cpu if accelerator == "cpu" else device) == "bfloat16" else "float32"
@@ -77,7 +80,7 @@ def here(accelerator: str = "auto") -> Native:
 
 
 def has_gpu() -> bool:
-    """Return True if PyTorch sees a GPU. Where no driver is, PyTorch is not imported to ask."""
+    """Return True if PyTorch can see a GPU. Without a driver, PyTorch is not imported for this check."""
     if "torch" not in sys.modules and not any(Path(device).exists() for device in DRIVERS):
         return False
     import torch
@@ -86,7 +89,7 @@ def has_gpu() -> bool:
 
 
 def gpus() -> int:
-    """Return how many GPUs PyTorch sees."""
+    """Return the number of GPUs that PyTorch can see."""
     if not has_gpu():
         return 0
     import torch
@@ -95,12 +98,12 @@ def gpus() -> int:
 
 
 def inherited() -> dict[str, str]:
-    """Return what the environment of another process needs to find the same."""
+    """Return the environment variables with which another process obtains the same result."""
     return {INHERITED: f"{here('cpu').dtype},{here().dtype}"}
 
 
 def _cpu_flags() -> set[str]:
-    """Return the flags of the first core; none where the system does not list them."""
+    """Return the flags of the first CPU core; empty if the system does not list them."""
     file = Path("/proc/cpuinfo")
     if not file.is_file():
         return set()
@@ -113,7 +116,7 @@ def _cpu_flags() -> set[str]:
 
 
 def _build() -> Literal["cuda", "hip"] | None:
-    """Which GPUs the installed PyTorch was built for, read from its file `version.py` without importing it."""
+    """Return the GPU platform of the installed PyTorch, read from its file `version.py` without importing PyTorch."""
     torch = find_spec("torch")
     if torch is None or torch.origin is None:
         return None
@@ -126,7 +129,7 @@ def _build() -> Literal["cuda", "hip"] | None:
 
 
 def _gpus(build: Literal["cuda", "hip"] | None) -> Native | None:
-    """Of the GPUs that PyTorch would use; None where there are none."""
+    """Return the type for the GPUs that PyTorch would use; None if there is no GPU."""
     if build == "hip" and Path("/dev/kfd").exists():
         return Native("bfloat16", "the GPU is one that ROCm supports")
     command = shutil.which("nvidia-smi")

@@ -50,8 +50,8 @@ class UnknownNeed(UsageError, ValueError):
 
 
 class PolicyNotLent(UsageError):
-    """Error for a component that uses a policy after it has scored the responses for which the policy was lent, or that
-    gets answers of the wrong policy.
+    """Error for a component that uses a policy after it has scored the responses for which the policy was lent, or for
+    answers of a model with other weights than the recipe names.
     """
 
 

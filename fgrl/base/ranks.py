@@ -1,8 +1,8 @@
-"""The rank of this process in a distributed stage, by the variables of its launcher: torchrun, whose agent `fgrl run` starts, too, or
-Slurm's `srun`.
+"""The rank of this process in a distributed stage, read from the variables of its launcher: torchrun, whose agent `fgrl
+run` starts as well, or Slurm's `srun`.
 
-Slurm's variables are read here alone. A batch script has them, too (`SLURM_NTASKS`, `SLURM_PROCID`), though nothing was
-started several times there; so a library that guesses by them is wrong.
+Only this module reads Slurm's variables. A batch script has them too (`SLURM_NTASKS`, `SLURM_PROCID`), although it did
+not start several processes; libraries that rely on these variables are therefore wrong.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ distributed = lazy.load("torch.distributed")
 _apart = False
 
 LOOPBACK = ("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-"""A variable and its value. Keeps gloo on the interface that other machines do not reach, where all processes are on this one."""
+"""Variable and value that restrict gloo to the loopback interface, which other machines cannot reach. Used if all
+processes are on this machine.
+"""
 STORE = "FGRL_RANKS"
-"""Names the file in the stage's folder by which the processes of one attempt at a stage find each other."""
+"""Environment variable with the name of a file in the stage's folder. The processes of one attempt at a stage find each
+other through this file.
+"""
 LAUNCHER = (
     "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
@@ -29,15 +33,17 @@ LAUNCHER = (
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_NNODES",
     "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_STEP_TASKS_PER_NODE",
 )  # fmt: skip
-"""Variables that a process which takes no part must not see."""
+"""Variables that are removed from the environment of a process that does not belong to the distributed stage."""
 KEY = "FGRL_STAGE_KEY"
-"""Set for the process of one distributed stage: the key that it must find."""
+"""Environment variable of the processes of one distributed stage: the expected key of the stage."""
 INVOCATION = "FGRL_INVOCATION"
-"""Set for the process of one distributed stage: the folder of the invocation that it belongs to."""
+"""Environment variable of the processes of one distributed stage: the folder of their invocation."""
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return what `srun` says about this process, in the words of torchrun; {} where it has not started several."""
+    """Return the variables of `srun` for this process under the names of torchrun; {} if srun has not started several
+    processes.
+    """
     if "RANK" in environment or environment.get("SLURM_STEP_NUM_TASKS", "1") in ("", "1"):
         return {}
     step = (environment.get(f"SLURM_{part}", "0") for part in ("JOB_ID", "STEP_ID", "RESTART_COUNT"))
@@ -49,18 +55,18 @@ def launched(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def rank(environment: Mapping[str, str] = os.environ) -> int:
-    """Return the global rank; 0 when nobody launched us."""
+    """Return the global rank; 0 without a launcher."""
     told = {**environment, **launched(environment)}
     return next((int(told[name]) for name in ("RANK", "LOCAL_RANK") if told.get(name, "").isdigit()), 0)
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """Return the rank among the processes of this machine, which is the number of its GPU."""
+    """Return the rank among the processes of this machine, which is also the number of its GPU."""
     return int({**environment, **launched(environment)}.get("LOCAL_RANK", "0"))
 
 
 def nodes(environment: Mapping[str, str] = os.environ) -> int:
-    """Return on how many machines a launcher has started the processes of the stage."""
+    """Return the number of machines on which a launcher has started the processes of the stage."""
     return int(environment.get("GROUP_WORLD_SIZE", "1"))
 
 
@@ -70,12 +76,12 @@ def on_first_node(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def started(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return how many processes a launcher has started for the stage; None where none has."""
+    """Return the number of processes that a launcher has started for the stage; None without a launcher."""
     return int(environment["WORLD_SIZE"]) if {"LOCAL_RANK", "WORLD_SIZE"} <= environment.keys() else None
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of processes that take no part, or are to be launched."""
+    """Return the environment for processes that do not belong to the stage, or that a launcher will start."""
     return {name: value for name, value in environment.items() if name not in LAUNCHER}
 
 
@@ -83,19 +89,21 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def world() -> int:
-    """Return how many processes the stage has, this one among them, as far as they are connected."""
+    """Return the number of connected processes of the stage, including this one."""
     loaded = "torch.distributed" in sys.modules  # whoever connects processes has loaded it
     return distributed.get_world_size() if loaded and distributed.is_available() and distributed.is_initialized() else 1
 
 
 def connected() -> int:
-    """Return how many processes work with each other, this one among them: all of the stage, one inside `apart`."""
+    """Return the number of processes that cooperate, including this one: all processes of the stage, or 1 inside
+    `apart`.
+    """
     return 1 if _apart else world()
 
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Inside, this process works as if it were alone, whatever the others do meanwhile."""
+    """Let this process work alone while the block runs, whatever the other processes do."""
     global _apart
     before, _apart = _apart, True
     try:
@@ -105,23 +113,25 @@ def apart() -> Iterator[None]:
 
 
 def place() -> int:
-    """Return the number of this process among those that are connected, from 0."""
+    """Return the number of this process among the connected ones, from 0."""
     return distributed.get_rank() if connected() > 1 else 0
 
 
 def meet() -> None:
-    """Wait until all that are connected are here."""
+    """Wait until all connected processes have reached this point."""
     if connected() > 1:
         distributed.barrier()
 
 
 def is_mine(number: int) -> bool:
-    """Return True if this process has the part of this number, from 0, of work that is shared out."""
+    """Return True if this process has the part with this number, from 0, of work that is divided among the processes."""
     return number % connected() == place()
 
 
 def leave() -> bool:
-    """End what the processes of a stage do together. Return True in the one that goes on, alone, with what all have made."""
+    """End the cooperation of the processes of a stage. Return True in the process that continues alone with their joint
+    results.
+    """
     first = place() == 0
     if connected() > 1:
         meet()

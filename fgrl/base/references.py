@@ -1,4 +1,4 @@
-"""References between stages: what a stage leaves behind, and how a setting names it."""
+"""References between stages: the product of a stage, and the notation with which a setting refers to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_core import core_schema
 
 @dataclass(frozen=True)
 class Product:
-    """What a stage leaves behind: the folder `path`."""
+    """Result of a stage: the folder `path`."""
 
     path: Path
 
@@ -20,7 +20,9 @@ P = TypeVar("P", bound=Product)
 
 
 class Ref(Generic[P]):
-    """`${out:stage}`: another stage's product. `Ref[Checkpoint]` in an annotation says which kind of product fits."""
+    """Reference to another stage's product: `${out:stage}`. `Ref[Checkpoint]` in an annotation states which kind of
+    product is accepted.
+    """
 
     marker: ClassVar[str] = "${out:"
 
@@ -38,7 +40,7 @@ class Ref(Generic[P]):
 
     @classmethod
     def parse(cls, text: str) -> Ref[P] | None:
-        """`"${out:x}"` as a reference; None for any other text."""
+        """Parse `"${out:x}"` as a reference; None for any other text."""
         if text.startswith(cls.marker) and text.endswith("}"):
             return cls(text[len(cls.marker) : -1].strip())
         return None

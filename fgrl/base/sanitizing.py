@@ -1,11 +1,13 @@
-"""The one place that keeps secrets, and paths of this machine, out of what is written, printed or sent.
+"""Removal of secrets, and of paths of this machine, from text and data that is written, printed or sent. No other
+module does this.
 
 A secret is recognized by its name (`api_key`, `X-Api-Key`, `apiToken`), by its form (`AKIA...`, a PEM block, a JSON web
-token: `secret_forms.txt`), or by its value: those of environment variables that are named like secrets or that a setting names
-(`api_key_env: MY_KEY`), and those that were found before (`remember`).
+token: `secret_forms.txt`), or by its value. Known values are those of environment variables whose names look like
+secrets or that a setting names (`api_key_env: MY_KEY`), and values that were found before (`remember`).
 
-`hide` is for text, `hide_in` for settings, `secrets_in` names what a recipe may not hold, and `Sanitizer` is for what
-leaves this machine. Data of a run (samples, responses) pass none of them: they are what is trained on.
+`hide` is for text and `hide_in` for settings. `secrets_in` names the secrets that a recipe must not contain.
+`Sanitizer` is for text and settings that leave this machine. The data of a run (samples, responses) is not sanitized,
+because it is the training data.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from fgrl.base.visible import without_lone_surrogates
 
 HIDDEN = "<key>"
 SHOWN = 400
-"""Characters of a foreign message that are repeated."""
+"""Maximum number of characters of a foreign message that are repeated."""
 SHORTEST = 6
-"""Characters: a shorter value that was found is hidden where it stands, but not wherever its characters occur."""
+"""Minimum length in characters of a found value that is hidden wherever its characters occur. A shorter value is hidden
+only in its own place.
+"""
 SHORTEST_OF_ENVIRONMENT = 8
-"""Characters: a shorter value of an environment variable may be an ordinary word."""
+"""Minimum length in characters of the value of an environment variable. A shorter value may be an ordinary word."""
 
 # -- names -------------------------------------------------------------------------------------------------------------
 
@@ -39,28 +43,28 @@ _SURE = re.compile(
     r"|(?:api|access|private|secret|signing|encryption|auth|account|storage|ssh|deploy|master|service|subscription|hmac|wandb|license) ?keys?"
     r"|(?:api|auth|access|bearer|refresh|bot|csrf|xsrf|oauth|hub) ?tokens?|session ?id|connection ?string) "
 )
-"""Words that make a name that of a secret, wherever they stand in it."""
+"""Words that mark the name of a secret, at any position in the name."""
 _LAST = re.compile(r"\w (?:pwd|auth) $|^ auth $")
-"""The same at the end of a name."""
+"""Words that mark the name of a secret only at its end."""
 _TOKEN = re.compile(
     r"(?<! pad)(?<! eos)(?<! bos)(?<! unk)(?<! sep)(?<! cls)(?<! mask)(?<! end)(?<! start)(?<! stop)(?<! special)(?<! image)"
     r"(?<! first)(?<! last)(?<! next)(?<! new)(?<! prompt)(?<! response)(?<! think)(?<! added)(?<! max)(?<! min)(?<! total)(?<! per) tokens? $"
 )
-"""`token` at the end of a name is a secret, unless what it names or its value belongs to a tokenizer."""
+"""`token` at the end of a name indicates a secret, unless the rest of the name or the value belongs to a tokenizer."""
 _NO_VALUE = re.compile(
     r" (?:env|file|files|path|folder|dir|url|name|names|field|column|columns|policy|length|count|counts|prefix|type|kind) $"
 )
-"""Ends of names whose value only says where a secret is, or something about it."""
+"""Endings of names whose value only describes a secret, such as its location."""
 _NAMES_A_VARIABLE = re.compile(r"(?:^|[._-])env(?:_?vars?)?$|[a-z]Env(?:Vars?)?$")
 """Names of settings whose values are names of environment variables: `api_key_env`."""
 _OPAQUE = re.compile(r"(?=.*\d)[\w.~+/=*:-]{8,}")
-"""Values of `token` that are secrets: no word, and no token of a tokenizer (`<|end|>`, `[PAD]`)."""
+"""Values of `token` that are secrets: neither words nor tokens of a tokenizer (`<|end|>`, `[PAD]`)."""
 
 
 @lru_cache(maxsize=4096)
 def _kind_of_name(name: str) -> str:
-    """Return "sure", "token" or "" for the name of a setting, an option, a header or a variable; of a dotted one the
-    last part counts.
+    """Return "sure", "token" or "" for the name of a setting, an option, a header or a variable. Only the last part of
+    a dotted name counts.
     """
     words = [word.lower() for word in _WORD.findall(name.rpartition(".")[2])]
     while words and words[-1].isdigit():
@@ -84,12 +88,14 @@ _PRIVATE_KEY = (
 )
 _FORMS = Path(__file__).with_name("secret_forms.txt")
 _BEGINS = r"(?:(?<![A-Za-z0-9]{0})|(?<=\\[nrt]{0})|(?<=%[0-9A-F][0-9A-F]{0}))"
-"""Where a form begins: no other word goes on, and what stands before may be an escaped line break or character."""
+"""Start of a secret form: not inside another word, but possibly after an escaped line break or character."""
 
 
 @cache
 def _forms() -> list[tuple[str, str]]:
-    """Return the forms, each by a part that it has, which is looked for first: texts are long, and secrets are rare."""
+    """Return the patterns of secrets, each with a fixed part of it. The fixed part is searched first, because texts are
+    long and secrets are rare.
+    """
     forms = [("-----BEGIN", _PRIVATE_KEY)]
     for line in _FORMS.read_text(encoding="utf-8").splitlines():
         part, _, rest = line.partition(" ")
@@ -111,16 +117,16 @@ _ASSIGNED = re.compile(
     rf"(?P<between>[\"']?\s?(?:=>?|:)\s?|(?(dash)(?:\s+|[\"']?,\s*[\"']?)|(?!)))(?P<value>{_VALUE})",
     re.IGNORECASE,
 )
-"""`name=value`, `name: value`, `"name": "value"`, and `--name value` of a command."""
+"""Assignments `name=value`, `name: value`, `"name": "value"`, and `--name value` of a command."""
 _HEADER = re.compile(r"(?:^|[^a-z])(?:authorization|cookie)$", re.IGNORECASE)
-"""Names whose value is the rest of its line."""
+"""Names whose value extends to the end of the line."""
 
 
 _PROSE = re.compile(
     r"(?:a|bool|bytes|cannot|float|holds|int|is|it|looks|missing|must|needs|no|none|not|nothing|null|see|str|the|this|unknown|wants|was)",
     re.IGNORECASE,
 )
-"""How a sentence about a setting goes on, as in `password: wants str`, and the types of code."""
+"""Words that continue a sentence about a setting, as in `password: wants str`, and names of types."""
 _IN_A_SENTENCE = re.compile(r"\w \Z")
 _WORDS_AFTER = re.compile(r"[^,;}\])\n\"']*")
 _REST_OF_LINE = re.compile(r"[^\n\"'{}]*")
@@ -137,7 +143,9 @@ def _assignments_hidden(text: str) -> str:
 
 
 def _assigned(found: re.Match[str]) -> tuple[str, int] | None:
-    """Return what stands for the secret in an assignment, and where the secret ends; None where the value is none."""
+    """Return the replacement of the secret in an assignment and the end of the secret; None if the value is not a
+    secret.
+    """
     name, between, value = found["name"], found["between"], found["value"]
     quoted, listed = value[0] in "\"'", value[0] == "["
     bare = value[1:-1] if quoted else value
@@ -165,7 +173,7 @@ def _end(pattern: re.Pattern[str], found: re.Match[str]) -> int:
 
 
 def _forms_hidden(text: str) -> str:
-    """Without what has the form of a secret, and without values behind the name of one."""
+    """Return text without strings that have the form of a secret, and without values that follow the name of a secret."""
     return _assignments_hidden(_plain_forms_hidden(text))
 
 
@@ -184,14 +192,14 @@ def _plain_forms_hidden(text: str) -> str:
 
 _found: set[str] = set()
 _variables: set[str] = set()
-"""Names of environment variables that settings name."""
+"""Names of environment variables that are mentioned in settings."""
 
 
 def remember(settings: Any) -> None:
-    """From now on the secrets in these settings, and in the environment variables that they name, are hidden wherever
-    they occur.
+    """Hide the secrets in these settings, and in the environment variables that they name, wherever they occur from now
+    on.
 
-    Of a text that only contains one, as a prompt might, a private key is kept in mind, and nothing of the other words.
+    From a text that only contains a secret, such as a prompt, only a private key is remembered, not the other words.
     """
     remember_variables(settings)
     for _path, value, named in _secrets(settings):
@@ -202,7 +210,7 @@ def remember(settings: Any) -> None:
 
 
 def remember_variables(settings: Any) -> None:
-    """From now on the values of the environment variables that settings name (`api_key_env: NAME`) are hidden."""
+    """Hide the values of the environment variables that settings name (`api_key_env: NAME`) from now on."""
     if isinstance(settings, Mapping):
         for name, value in settings.items():
             if _NAMES_A_VARIABLE.search(str(name)):
@@ -214,7 +222,9 @@ def remember_variables(settings: Any) -> None:
 
 
 def _written(secret: str) -> set[str]:
-    """How a secret may be written: as it is, in an address, in JSON, in HTML, in Python, in base64."""
+    """Return the encodings in which a secret may occur: unchanged, in an address, in JSON, in HTML, in Python, in
+    base64.
+    """
     forms = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
     forms.add(
         secret.replace("&", "&amp;")
@@ -231,13 +241,13 @@ def _written(secret: str) -> set[str]:
 
 @lru_cache(maxsize=16)
 def _all_written(values: frozenset[str]) -> list[str]:
-    """Return the longest first: one may be a part of another."""
+    """Return all encodings, the longest first, because one may be a part of another."""
     return sorted({form for value in values for form in _written(value)}, key=len, reverse=True)
 
 
 def _known() -> frozenset[str]:
-    """Values of the environment variables that are named like secrets and of those that settings name, and what was
-    found before.
+    """Return the values of environment variables that are named like secrets or that settings name, and the values that
+    were found before.
     """
     environment = {
         value
@@ -262,26 +272,26 @@ def _without_forms(text: str, forms: Iterable[str]) -> str:
 
 
 def hide(text: str) -> str:
-    """Text without secrets: what is printed, logged, or shown on a page."""
+    """Return text without secrets, for output that is printed, logged, or shown on a page."""
     return _forms_hidden(_known_hidden(text))
 
 
 def hide_on_page(text: str) -> str:
-    """Return the same for a whole page of a report, whose markup stands between names and values: the known ones, and
-    plain forms.
+    """Return a whole page of a report without secrets. Markup separates names from values there, so only known values
+    and plain forms are hidden.
     """
     return _plain_forms_hidden(_known_hidden(text))
 
 
 def hide_in(value: Any) -> Any:
-    """Return the same for settings and records: mappings, lists and plain values."""
+    """Return settings and records without secrets: mappings, lists and plain values."""
     forms = _all_written(_known())  # once: a record has thousands of texts
     return _without(value, lambda text: _forms_hidden(_without_forms(text, forms)))
 
 
 def secrets_in(settings: Any) -> Iterator[tuple[str | int, ...]]:
-    """Yield the paths of the secrets that settings hold, which a recipe may not: by name or by form, never by the
-    environment's values.
+    """Yield the paths of the secrets in settings, which a recipe must not contain. They are found by name or by form,
+    never by the values of the environment.
     """
     yield from dict.fromkeys(path for path, _value, _named in _secrets(settings))
 
@@ -289,7 +299,9 @@ def secrets_in(settings: Any) -> Iterator[tuple[str | int, ...]]:
 def _secrets(
     value: Any, path: tuple[str | int, ...] = (), *, inside: str = ""
 ) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
-    """(path, text, whether it is one by its name) of every secret; `inside` is the nearest name above that is one's."""
+    """Yield (path, text, whether its name identifies it) of every secret; `inside` is the nearest enclosing name of a
+    secret.
+    """
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _secrets(item, (*path, name), inside=_inside(name, inside))
@@ -305,21 +317,23 @@ def _secrets(
 
 
 def _inside(name: object, inside: str) -> str:
-    """Return the name by which an entry of a mapping is a secret; everything below a name that is sure is one."""
+    """Return the name that makes an entry of a mapping a secret. Below a name that is surely a secret, every entry is
+    one.
+    """
     if not isinstance(name, str) or _NO_VALUE.search(f" {name} "):
         return ""
     return name if _kind_of_name(name) else inside if _kind_of_name(inside) == "sure" else ""
 
 
 def _of_option(items: list[Any] | tuple[Any, ...], index: int) -> str:
-    """Return the name of the option whose value an item of a command line is: `["--password", "x"]`."""
+    """Return the name of the option to which an item of a command line belongs as its value: `["--password", "x"]`."""
     before = items[index - 1] if index else None
     option = isinstance(before, str) and before.startswith("--") and "=" not in before
     return str(before).lstrip("-") if option and _kind_of_name(str(before).lstrip("-")) else ""
 
 
 def _without(value: Any, text: Any, inside: str = "") -> Any:
-    """`value` with secrets by name hidden, and `text` applied to every text and every name."""
+    """Return `value` with secrets hidden by their names, and with `text` applied to every text and every name."""
     if isinstance(value, Mapping):
         return {
             text(name) if isinstance(name, str) else name: _without(item, text, _inside(name, inside))
@@ -349,8 +363,8 @@ class Sanitizer:
     """Replaces absolute paths of two parts and more by the names of their files, and secrets by `<key>`.
 
     Args:
-        settings: what will be published.
-        folders: folders of this machine whose path is removed wherever it occurs, besides the home folder, the current folder and
+        settings: Settings that will be published.
+        folders: Folders of this machine whose path is removed wherever it occurs, besides the home folder, the current folder and
             the folder of temporary files.
 
     """
@@ -363,33 +377,33 @@ class Sanitizer:
         self._places = re.compile(rf"(?<![\w.])(?:{alternatives})(?=/|\b)[^\s\"'`,;:)\]}}]*")
 
     def text(self, text: str) -> str:
-        """Return running text in which absolute paths, also of other machines, are named by their last part."""
+        """Return running text in which every absolute path, even of another machine, is replaced by its last part."""
         text = _IN_QUERY.sub(rf"\1{HIDDEN}", hide(text))
         for paths in (self._places, _PATH):
             text = paths.sub(lambda match: last_part(match[0]), text)
         return text
 
     def value(self, value: Any) -> Any:
-        """Return settings: mappings, lists and plain values. A text that is an absolute path becomes the name of its
-        file.
+        """Return settings (mappings, lists and plain values) in which every text that is an absolute path is replaced
+        by the name of its file.
         """
         return _without(value, lambda text: self.text(last_part(text) if is_path(text) else text))
 
 
 def is_path(text: str) -> bool:
-    """Return True if text is, as a whole, an absolute path or one from a home folder. `/` alone and text of several
-    lines are not.
+    """Return True if the whole text is an absolute path or a path from a home folder. False for `/` alone and for text
+    of several lines.
     """
     return "\n" not in text and len(text) > 1 and (text.startswith(("/", "~/")) or _DRIVE.match(text) is not None)
 
 
 def last_part(path: str) -> str:
-    """Return the name of the file or folder, of a path of any system."""
+    """Return the name of the file or folder at the end of a path of any operating system."""
     return (PureWindowsPath(path) if _DRIVE.match(path) else PurePosixPath(path)).name
 
 
 def parts(path: str) -> tuple[str, ...]:
-    """Return the names that follow the root or the home folder, of an absolute path of any system."""
+    """Return the names after the root or the home folder in an absolute path of any operating system."""
     return (PureWindowsPath(path) if _DRIVE.match(path) else PurePosixPath(path)).parts[1:]
 
 
@@ -397,19 +411,19 @@ def parts(path: str) -> tuple[str, ...]:
 
 
 class Scrubber:
-    """Keeps the key of one endpoint, however short or odd, out of what this endpoint answers."""
+    """Removes the key of one endpoint, however short or unusual, from the endpoint's answers."""
 
     def __init__(self, secret: str | None) -> None:
         self._forms = _all_written(frozenset([secret])) if secret else []
 
     def own(self, text: str) -> str:
-        """Without the key itself: for answers, whose other words are data."""
+        """Return text without the key itself, for answers, whose other words are data."""
         return _without_forms(text, self._forms)
 
     def __call__(self, text: str) -> str:
-        """Without the key, and without anything that looks like one: for messages of other people's code."""
+        """Return text without the key and without any string that looks like one, for messages of other people's code."""
         return hide(self.own(text))
 
     def line(self, text: str) -> str:
-        """Return the same, shortened and on one line."""
+        """Return text without the key and without any string that looks like one, shortened and on one line."""
         return self(" ".join(without_lone_surrogates(text).split()))[:SHOWN]

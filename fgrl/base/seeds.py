@@ -11,7 +11,9 @@ numpy = lazy.load("numpy")
 torch = lazy.load("torch")
 
 STRIDE = 1_000_003
-"""A prime that is larger than any number of rounds, epochs or turns: no two pairs of (seed, number) share a stream."""
+"""A prime that is larger than any number of rounds, epochs or turns, so that no two pairs of (seed, number) share a
+stream.
+"""
 
 
 def of_round(seed: int, number: int) -> int:
@@ -25,12 +27,14 @@ def of_turn(seed: int, number: int) -> int:
 
 
 def of_name(name: str, size: int = 8) -> int:
-    """Return the number of a random stream that has a name, of `size` bytes."""
+    """Return the seed of a named random stream, with `size` bytes."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=size).digest(), "big")
 
 
 def of_evaluation(seed: int) -> int:
-    """Return the seed of the evaluations while a run trains: the same for all of them, and of no round."""
+    """Return the seed of the evaluations during a run: equal for all of them, and different from the seed of every
+    round.
+    """
     return of_round(seed, STRIDE - 1)
 
 

@@ -1,8 +1,8 @@
-"""How a run ends from outside: it is asked to stop or to leave, or the process that started it is gone.
+"""Requests from outside to end a run: to stop, to leave at the next saved state, or to end with a parent process.
 
-A run is asked with `ask`, by a signal or where another rank is lost, and stops at its next `point`:
-`KeyboardInterrupt`. Every pass of a language model begins with one, so a run stops between two decoding steps or
-micro-batches.
+`ask`, a signal or the loss of another rank requests a stop. The run then stops at its next `point` with a
+`KeyboardInterrupt`. Every forward pass of a language model begins with a `point`, so a run stops between two decoding
+steps or micro-batches.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PARENT = "FGRL_PARENT"
-"""Set for a process that ends with the one that started it: the process id of that one."""
+"""Environment variable of a process that must end together with its parent: the process id of the parent."""
 LEAVE = "FGRL_LEAVE"
-"""Names a file. Once it is there, a run ends where it has stored its work: a training after its round, with a checkpoint."""
+"""Environment variable with the path of a file. Once the file exists, a run ends as soon as its work is saved: a
+training after its round, with a checkpoint.
+"""
 PR_SET_PDEATHSIG = 1
 SAFE_PATH, OURS = "PYTHONSAFEPATH", "fgrl"
-"""Keeps the working folder off such a process's path: a `token.py` there would take the place of Python's own."""
+"""Variable and value that keep the working folder off the import path of such a process. Otherwise a file `token.py`
+there would replace Python's own module.
+"""
 POLL = 1.0
-"""Seconds between two looks at the parent, where the kernel does not tell of its end."""
+"""Seconds between two checks of the parent, on systems whose kernel does not report its end."""
 
 _asked: set[int] = set()
-"""Threads whose run is to stop."""
+"""Threads whose run has been asked to stop."""
 _tied: list[int] = []
-"""The parent that this process ends with."""
+"""The parent with which this process ends."""
 
 
 def ask(thread: int) -> None:
@@ -40,23 +44,23 @@ def ask(thread: int) -> None:
 
 
 def forget(thread: int) -> None:
-    """Begin or end a run in this thread: nothing is asked of it."""
+    """Clear the request to stop when a run begins or ends in this thread."""
     _asked.discard(thread)
 
 
 def asked(thread: int) -> bool:
-    """Return True if the run in this thread is to stop."""
+    """Return True if the run in this thread has been asked to stop."""
     return thread in _asked
 
 
 def is_to_leave() -> bool:
-    """Return True if a run is to end where it has stored its work (`LEAVE`)."""
+    """Return True if a run must end as soon as its work is saved (`LEAVE`)."""
     return Path(os.environ[LEAVE]).exists() if LEAVE in os.environ else False
 
 
 def point() -> None:
-    """Raise `KeyboardInterrupt` if the run in this thread is to stop. Everything that is finished is on the disk
-    already.
+    """Raise `KeyboardInterrupt` if the run in this thread has been asked to stop. All finished work is already on the
+    disk.
     """
     if threading.get_ident() in _asked:
         raise KeyboardInterrupt
@@ -67,8 +71,8 @@ def point() -> None:
 
 @contextmanager
 def children_end_with_us(environment: MutableMapping[str, str]) -> Iterator[None]:
-    """End processes of fgrl that are started with `environment` inside when this process ends, however it ends. They
-    import nothing from the working folder.
+    """End the fgrl processes that are started with `environment` inside the block when this process ends, for whatever
+    reason. They do not import from the working folder.
     """
     own = {PARENT: str(os.getpid()), SAFE_PATH: OURS}
     before = {name: environment[name] for name in own if name in environment}
@@ -82,7 +86,9 @@ def children_end_with_us(environment: MutableMapping[str, str]) -> Iterator[None
 
 
 def end_with_parent() -> None:
-    """Run first in every process: one that `children_end_with_us` started is killed when its parent has ended."""
+    """Kill this process when its parent has ended, if `children_end_with_us` started it. Must run first in every
+    process.
+    """
     named = os.environ.pop(PARENT, "")
     if os.environ.get(SAFE_PATH) == OURS:  # not for what this process starts
         del os.environ[SAFE_PATH]
@@ -103,14 +109,14 @@ def end_with_parent() -> None:
 
 
 def kill_parent() -> None:
-    """Kill the process that this one ends with, and so this one; nothing where there is none."""
+    """Kill the parent of this process, and thereby this process. Does nothing without such a parent."""
     for parent in _tied:
         if os.getppid() == parent:
             os.kill(parent, signal.SIGKILL)
 
 
 def has_parent() -> bool:
-    """Return True if this process ends with the one that started it."""
+    """Return True if this process ends together with its parent."""
     return bool(_tied)
 
 

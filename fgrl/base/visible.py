@@ -1,8 +1,8 @@
-"""Text of models and data, made safe to display: a character that is invisible, or changes how others are displayed,
-gets a mark.
+"""Safe display of text of models and data: invisible characters, and characters that change how others are displayed,
+are replaced by marks.
 
-Left alone: the zero-width joiner and variation selectors (emoji are built of them), and line feeds and tabs, about
-which the page and the terminal decide for themselves.
+Not replaced: the zero-width joiner and variation selectors, which emoji consist of, and line feeds and tabs, which the
+page and the terminal handle.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ HIDDEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f"  # lone surrogates, tags
     "]"
 )
-"""Characters that are invisible, move the cursor, or turn the order of what follows."""
+"""Characters that are invisible, move the cursor, or change the order of the following text."""
 
 
 def quantity(number: int, noun: str) -> str:
-    """Return `1 stage`, `2 stages`."""
+    """Return a number with its noun: `1 stage`, `2 stages`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def mark(character: str) -> str:
-    """Return a visible stand-in of a hidden character: a control picture (`␛`) or its code point (`⟨U+202E⟩`)."""
+    """Return a visible replacement for a hidden character: a control picture (`␛`) or its code point (`⟨U+202E⟩`)."""
     code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)
@@ -35,10 +35,12 @@ def mark(character: str) -> str:
 
 
 def visible(text: str) -> str:
-    """`text` with every hidden character replaced by its mark."""
+    """Return `text` with every hidden character replaced by its mark."""
     return HIDDEN.sub(lambda match: mark(match[0]), text)
 
 
 def without_lone_surrogates(text: str) -> str:
-    """Half a surrogate pair, which JSON can write and no file can hold, becomes the replacement character."""
+    """Replace each lone half of a surrogate pair, which JSON can represent but a file cannot, by the replacement
+    character.
+    """
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

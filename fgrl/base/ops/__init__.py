@@ -3,10 +3,10 @@
 Letters as in `fgrl.types`: `B` responses, `T` response tokens, `S` segments, `C` criteria. A mask is True on real
 tokens.
 
-Two promises hold for every function here. What stands in a masked slot, NaN and infinity included, changes neither the
-value nor the gradient of anything. And a function that takes a `mask` puts 0 into the masked slots of its result.
+Two guarantees hold for every function here. The content of a masked slot, including NaN and infinity, changes neither a
+value nor a gradient. A function that takes a `mask` puts 0 into the masked slots of its result.
 
-Left out: anything that knows a model, a tokenizer or a recipe, and communication between processes.
+Out of scope: everything that depends on a model, a tokenizer or a recipe, and communication between processes.
 """
 
 from fgrl.base.ops.losses import (

@@ -1,6 +1,4 @@
-"""Advantages of tokens and of groups of responses, the KL to a reference, losses per token, and their average over a
-step.
-"""
+"""Advantages of tokens and of response groups, the KL to a reference, losses per token, and their average over a step."""
 
 from __future__ import annotations
 
@@ -22,11 +20,11 @@ Partition = Literal["intra_sample", "inter_sample", "none"]
 def standardize(
     x: Tensor, mask: Tensor, cell: Tensor, *, unbiased: bool, eps: float = 1e-6, min_std: float = 0.0
 ) -> Tensor:
-    """(x - mean) / (std + eps) inside each cell, without gradient; shaped as `x`, in its type, 0 where not `mask`.
+    """Return (x - mean) / (std + eps) within each cell, without gradient; shape and type of `x`, 0 outside of `mask`.
 
     x, mask (bool), cell (long, from 0): same shape; entries with the same `cell` are standardised together. std divides
-    by their count, or by one less when `unbiased`. A cell whose entries are all equal, or that has one, gives exactly
-    0, whatever rounding makes of its mean; so does one whose std is less than `min_std`.
+    by their count, or by the count minus one if `unbiased`. The result is exactly 0, regardless of rounding, for a cell
+    with one entry or with equal entries, and for a cell whose std is less than `min_std`.
     """
     if not x.shape == mask.shape == cell.shape:
         raise ValueError(f"x {tuple(x.shape)}, mask {tuple(mask.shape)}, cell {tuple(cell.shape)} differ in shape")
@@ -47,19 +45,21 @@ def standardize(
 
 
 def group_advantage(reward: Tensor, group: Tensor, eps: float = 1e-6) -> Tensor:
-    """A_i = (r_i - mean) / (std + eps) over the responses to one prompt, sample std (Shao et al. 2024, section 4.1.2).
+    """Return A_i = (r_i - mean) / (std + eps) over the responses to one prompt, with the sample std (Shao et al. 2024,
+    section 4.1.2).
 
-    reward: [B]; NaN is missing: it takes no part and gets 0. group: long [B], any numbers. Returns [B]. Equal rewards,
-    and a response that is alone, give 0.
+    reward: [B]; a missing reward (NaN) is excluded and its advantage is 0. group: long [B], any numbers. Returns [B].
+    The advantage is 0 for equal rewards and for a single response.
     """
     return standardize(reward, ~torch.isnan(reward), group_index(group), unbiased=True, eps=eps)
 
 
 def leave_one_out(x: Tensor, valid: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x minus the mean of the other valid entries in its column and group, and where there are others, [B,K] each.
+    """Return x minus the mean of the other valid entries in its column and group, and a mask of the entries that have
+    others, [B,K] each.
 
-    x, valid (bool): [B,K]; group: long [B], any numbers. An entry without others stays as it is. Equal entries give
-    exactly 0, and what is not valid gives 0.
+    x, valid (bool): [B,K]; group: long [B], any numbers. An entry without others is unchanged. Equal entries give
+    exactly 0, and invalid entries give 0.
     """
     index = group_index(group)
     size = (int(index.max()) + 1 if len(index) else 0, x.shape[1])
@@ -78,7 +78,8 @@ def group_index(group: Tensor) -> Tensor:
 
 
 def known_criteria(criterion: Tensor, mask: Tensor) -> Tensor:
-    """Bool [B,C]: which criteria have a reward on every real token; the others are absent or missing (NaN).
+    """Return, as bool [B,C], the criteria with a reward on every real token. The other criteria are absent or missing
+    (NaN).
 
     criterion: [B,C,T]; mask: bool [B,T].
     """
@@ -89,16 +90,16 @@ def criterion_advantage(
     criterion: Tensor, mask: Tensor, group: Tensor, partition: Partition, *, union: bool = False, eps: float = 1e-6,
     min_std: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Token advantage of rewards for several criteria, [B,C,T] -> [B,T] ("Rubrics to Tokens", section 4.2.2, appendix
-    D).
+    """Return token advantages [B,T] from token rewards of several criteria, [B,C,T] ("Rubrics to Tokens", section
+    4.2.2, appendix D).
 
-    criterion: r = score (+1 kept, -1 broken) x relevance; NaN where a criterion is absent or its verdict missing: such
-    a criterion takes no part. mask: bool [B,T]. group: long [B]; criterion c of all responses of a group is the same
-    one. partition: rewards are standardised (population std + eps) over the tokens of one response (`intra_sample`),
-    over all tokens of all responses of the group, so that long ones weigh more (`inter_sample`), or not at all
-    (`none`). union: False standardises each criterion by itself and then takes the mean over a response's known
-    criteria, as the paper does; True takes the mean first and standardises that once. Rewards that do not vary, or
-    whose std is less than `min_std`, give 0.
+    criterion: r = score (+1 satisfied, -1 violated) x relevance; NaN if a criterion is absent or its verdict is
+    missing: such a criterion is excluded. mask: bool [B,T]. group: long [B]; index c is the same criterion for all
+    responses of a group. partition: rewards are standardised (population std + eps) over the tokens of one response
+    (`intra_sample`), over all tokens of all responses of the group, so that long ones weigh more (`inter_sample`), or
+    not at all (`none`). union: False standardises each criterion by itself and then takes the mean over a response's
+    known criteria, as the paper does; True takes the mean first and standardises that once. Rewards that do not vary,
+    or whose std is less than `min_std`, give 0.
     """
     check_choice("partition", partition, ("intra_sample", "inter_sample", "none"))
     valid = known_criteria(criterion, mask)[:, :, None] & mask[:, None, :]
@@ -130,15 +131,17 @@ def gae(
     drawn: Tensor | None = None,
     end_value: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Generalized advantage estimation (Schulman et al. 2016, Eq. 16): advantages and returns, each [B,T], no gradient.
+    """Return advantages and returns by generalized advantage estimation (Schulman et al. 2016, Eq. 16), each [B,T],
+    without gradient.
 
     A_t = sum over l of (gamma lam)^l delta_{t+l},  delta_t = r_t + gamma V_{t+1} - V_t,  return_t = A_t + V_t.
-    values[t] is of the state before token t. After the last real token the value is `end_value`, [B]; None: 0.
+    values[t] is the value of the state before token t. After the last real token the value is `end_value`, [B]; None:
+    0.
 
-    gap: with `pass` masked tokens are skipped as if they did not exist: credit passes them undiscounted. With `stop` no
-    credit crosses a masked token: each run of real tokens between masked ones is a separate episode, with value 0 after
-    it. drawn: bool [B,T], the tokens that can stop credit when they are masked; it passes all others, such as those
-    that an environment wrote. None: all can.
+    gap: with `pass`, masked tokens are skipped as if they did not exist: credit passes them undiscounted. With `stop`,
+    no credit crosses a masked token: each run of real tokens between masked ones is a separate episode, with value 0
+    after it. drawn: bool [B,T], the tokens that stop credit when they are masked. Credit passes all other masked
+    tokens, such as the tokens of an environment. None: every masked token stops credit.
     """
     check_choice("gap", gap, ("pass", "stop"))
     rewards, values = zero_masked(rewards.detach(), mask), zero_masked(values.detach(), mask)
@@ -157,8 +160,8 @@ def gae(
 
 
 def amplification(rewards: Tensor, mask: Tensor, decay: float) -> Tensor:
-    """How much more credit token rewards give than their sum on the last token would: [B] float64 (Text2Grad, appendix
-    A).
+    """Return by how much the credit of token rewards exceeds the credit of their sum on the last token: [B] float64
+    (Text2Grad, appendix A).
 
     alpha(k, T) = decay^-(T - k), decay = gamma lam, is the factor for a reward on token k of T; the result is its mean
     over the tokens k of a response, weighted by the absolute reward: sum_k |r_k| alpha(k, T) / sum_k |r_k|. It is 1
@@ -176,13 +179,13 @@ def amplification(rewards: Tensor, mask: Tensor, decay: float) -> Tensor:
 
 
 def kl(logp: Tensor, ref_logp: Tensor, estimator: KL, mask: Tensor | None = None) -> Tensor:
-    """Per-token estimate of KL(policy || reference) in nats, [B,T], from log-probs of tokens drawn from the policy.
+    """Estimate KL(policy || reference) per token in nats, [B,T], from log-probs of tokens drawn from the policy.
 
     With d = logp - ref_logp:  k1 = d,  k2 = d^2 / 2,  k3 = exp(-d) - 1 + d  (Schulman 2020). The means of k1 and k3 are
-    the exact KL; k2 is biased. As a loss, differentiated in logp: the expected gradient of k2 is that of
-    KL(policy || reference), of k3 that of KL(reference || policy), and of k1 zero, so use k1 in the reward.
+    the exact KL; k2 is biased. As a loss, differentiated in logp: the expected gradient of k2 is that of KL(policy ||
+    reference), of k3 that of KL(reference || policy), and of k1 zero, so use k1 in the reward.
 
-    mask: bool [B,T]; needed when masked slots may hold infinities. Without it every slot is computed.
+    mask: bool [B,T]; required if masked slots may contain infinities. Without it every slot is computed.
     """
     check_choice("kl", estimator, ("k1", "k2", "k3"))
     d = logp - ref_logp
@@ -198,7 +201,8 @@ def kl(logp: Tensor, ref_logp: Tensor, estimator: KL, mask: Tensor | None = None
 def clip_loss(
     logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor, clip: float, clip_high: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped surrogate as a loss per token (Schulman et al. 2017, Eq. 7): losses and where clipped, each [B,T].
+    """Return PPO's clipped surrogate as a loss per token, and the tokens where it was clipped, each [B,T] (Schulman et
+    al. 2017, Eq. 7).
 
     loss = -min(ratio A, clamp(ratio, 1 - clip, 1 + clip_high) A),  ratio = exp(logp - old_logp); logp in nats.
     clip_high: None is `clip`. The second result, bool, marks tokens on which the clamped branch won: no gradient there.
@@ -216,11 +220,11 @@ Correct = Literal["none", "truncate", "mask"]
 def importance_weight(
     logp: Tensor, drawn_logp: Tensor, mask: Tensor, correct: Correct = "none", bound: float = 1.0
 ) -> Tensor:
-    """Weight of each token that was drawn from another distribution than the policy's: [B,T], no gradient.
+    """Return the importance weight of each token that was not drawn from the policy: [B,T], without gradient.
 
-    w = exp(logp - drawn_logp), the policy's probability over that with which the token was drawn; logp in nats.
-    truncate: min(w, bound) (Espeholt et al. 2018, the rho of V-trace). mask: w where 1 / bound <= w <= bound, else 0.
-    none: w itself.
+    w = exp(logp - drawn_logp), the policy's probability divided by the probability with which the token was drawn; logp
+    in nats. truncate: min(w, bound) (Espeholt et al. 2018, the rho of V-trace). mask: w where 1 / bound <= w <= bound,
+    else 0. none: w itself.
     """
     check_choice("correct", correct, ("none", "truncate", "mask"))
     weight = zero_masked(logp.detach() - drawn_logp.detach(), mask).exp()
@@ -234,7 +238,8 @@ def importance_weight(
 def value_loss(
     values: Tensor, old_values: Tensor | None, returns: Tensor, mask: Tensor, clip: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Squared error of the critic per token, clipped around the old values: losses and where clipped, each [B,T].
+    """Return the critic's squared error per token, clipped around the old values, and the tokens where it was clipped,
+    each [B,T].
 
     loss = max((V - R)^2, (clamp(V, V_old - clip, V_old + clip) - R)^2) / 2; with clip None, (V - R)^2 / 2 (then
     `old_values` is not read). The second result, bool, marks tokens on which the clamped branch won: no gradient there.
@@ -260,13 +265,14 @@ def aggregate(
     planned_rows: float | None = None,
     scale: float = 1.0,
 ) -> Tensor:
-    """Sum a per-token loss [B,T] of one micro-batch to its share of the optimizer step's loss, a scalar.
+    """Reduce the per-token loss [B,T] of one micro-batch to its share of the optimizer step's loss, a scalar.
 
     token_mean: sum of x / total_tokens. seq_mean: sum over rows of each row's own mean / total_rows; a row without real
-    tokens adds 0. sum: sum of x / planned_rows (None: total_rows), the only one whose divisor does not depend on what
-    the policy drew: with the others, the gradient of a token depends on how long responses are. The totals count the whole optimizer step (all micro-batches of all processes), so the shares of any
-    partition of the step's rows add up to the same loss and the same gradient. `scale` undoes the averaging that the
-    trainer does over micro-batches and processes (see `fgrl.types.Batch`).
+    tokens adds 0. sum: sum of x / planned_rows (None: total_rows). Only the divisor of `sum` does not depend on the
+    drawn responses; with the others, the gradient of a token depends on the length of responses. The totals count the
+    whole optimizer step (all micro-batches of all processes), so the shares of any partition of the step's rows add up
+    to the same loss and the same gradient. `scale` undoes the averaging that the trainer does over micro-batches and
+    processes (see `fgrl.types.Batch`).
 
     Raises ValueError for an unknown `how` and for a total that is not positive.
     """

@@ -1,4 +1,4 @@
-"""Segments of responses: from tokens to segments, and back to tokens."""
+"""Segments of responses: reductions from tokens to segments, and from segments back to tokens."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Spread = Literal["even", "repeat", "last"]
 
 
 def inside_segments(mask: Tensor, eos: Tensor, include_eos: bool, turn: Tensor | None = None) -> Tensor:
-    """Bool [B,T]: which tokens may belong to a segment.
+    """Return a mask of the tokens that may belong to a segment, bool [B,T].
 
-    Real tokens, without the end-of-sequence token unless `include_eos`. A turn that is only an end-of-sequence token
-    keeps it, so every turn with a real token has a segment. mask, eos: bool [B,T]. turn: long [B,T], the turn of a
-    conversation in which the policy drew the token, -1 for what an environment wrote, which is in no segment; None: all
-    are of one turn.
+    These are the real tokens, without the end-of-sequence token unless `include_eos`. A turn that consists only of an
+    end-of-sequence token keeps it, so that every turn with a real token has a segment. mask, eos: bool [B,T]. turn:
+    long [B,T], the turn of a conversation in which the policy drew the token; -1 for tokens of an environment, which
+    are in no segment. None: all tokens belong to one turn.
     """
     mask = mask if turn is None else mask & (turn >= 0)
     if include_eos:
@@ -34,24 +34,25 @@ def inside_segments(mask: Tensor, eos: Tensor, include_eos: bool, turn: Tensor |
 
 
 def turn_starts(turn: Tensor) -> Tensor:
-    """Bool [B,T]: the first token of each turn. turn: long [B,T], growing, -1 where there is none."""
+    """Return a mask of the first token of each turn, bool [B,T]. turn: long [B,T], increasing, -1 outside of turns."""
     before = torch.cat([turn.new_full((len(turn), 1), -1), turn], dim=1).cummax(dim=1).values[:, :-1]
     return turn > before
 
 
 def segment_ids(starts: Tensor, inside: Tensor, turn: Tensor | None = None) -> Tensor:
-    """Long [B,T]: index (from 0) of the segment of each token, -1 outside.
+    """Return the index (from 0) of the segment of each token, long [B,T]; -1 outside of segments.
 
-    A segment reaches from a token where `starts` is True to the one before the next start (segment paper, section 2.2:
-    a start at token i makes i-1 the last of the previous segment), and not beyond the end of a turn. The first inside
-    token always starts one; starts outside are ignored. starts, inside: bool [B,T]; turn: as for `inside_segments`.
+    A segment extends from a token where `starts` is True to the token before the next start (segment paper, section
+    2.2: a start at token i makes i-1 the last of the previous segment), and not beyond the end of a turn. The first
+    inside token always starts one; starts outside are ignored. starts, inside: bool [B,T]; turn: as for
+    `inside_segments`.
     """
     begins = inside & (starts | turn_starts(torch.where(inside, 0 if turn is None else turn, -1)))
     return torch.where(inside, begins.long().cumsum(dim=1) - 1, -1)
 
 
 def segment_ends(ids: Tensor) -> Tensor:
-    """Bool [B,T]: True at the last token of each segment. ids: long [B,T] as from `segment_ids`."""
+    """Return a mask of the last token of each segment, bool [B,T]. ids: long [B,T] as from `segment_ids`."""
     beyond = torch.iinfo(ids.dtype).max
     ahead = torch.where(ids < 0, beyond, ids).flip(1).cummin(dim=1).values.flip(1)  # smallest id from here on
     later = torch.cat([ahead[:, 1:], ahead.new_full((len(ids), 1), beyond)], dim=1)
@@ -59,7 +60,9 @@ def segment_ends(ids: Tensor) -> Tensor:
 
 
 def _valid(ids: Tensor) -> Tensor:
-    """Bool [B,S]: which of the S = (most segments of a row, at least 1) columns are segments of the row."""
+    """Return a mask of the columns that are segments of the row, bool [B,S]. S is the largest number of segments in a
+    row, at least 1.
+    """
     if ids.shape[1] == 0:
         return torch.zeros(len(ids), 1, dtype=torch.bool, device=ids.device)
     count = ids.max(dim=1).values + 1
@@ -68,7 +71,7 @@ def _valid(ids: Tensor) -> Tensor:
 
 
 def _lengths(ids: Tensor, columns: int) -> Tensor:
-    """Long [B,S]: tokens of each segment."""
+    """Return the number of tokens of each segment, long [B,S]."""
     inside = ids >= 0
     empty = torch.zeros(len(ids), columns, dtype=torch.long, device=ids.device)
     return empty.scatter_add(1, ids.clamp(min=0), inside.long())
@@ -77,8 +80,8 @@ def _lengths(ids: Tensor, columns: int) -> Tensor:
 def to_segments(x: Tensor, ids: Tensor, how: Reduce) -> tuple[Tensor, Tensor]:
     """Reduce tokens to segments: x [B,T] -> [B,S], and valid bool [B,S]; 0 where not valid.
 
-    `last` reads a segment's last token (where a reward model has seen all of it); `mean` and `sum` go over its tokens.
-    S is the largest number of segments in a row, at least 1. Differentiable in x.
+    `last` reads a segment's last token (at which a reward model has seen the whole segment); `mean` and `sum` are over
+    its tokens. S is the largest number of segments in a row, at least 1. Differentiable in x.
     """
     check_choice("to_segments", how, ("last", "mean", "sum"))
     valid = _valid(ids)
@@ -92,11 +95,12 @@ def to_segments(x: Tensor, ids: Tensor, how: Reduce) -> tuple[Tensor, Tensor]:
 
 
 def locations(segments: Tensor) -> Tensor:
-    """Return normalized location of each segment, float64 [B,S]: p = (i + 1) / S_row for i = 0.., so 0 < p <= 1
+    """Return the normalized location of each segment, float64 [B,S]: p = (i + 1) / S_row for i = 0.., so 0 < p <= 1
     (section 2.3).
 
-    segments: segment ids, long [B,T], or `valid`, bool [B,S]. Slots without a segment get 0, which no location is. The
-    quotients are those of Python's floats, so that rounding them to decimals gives what formatting them gives.
+    segments: segment ids, long [B,T], or `valid`, bool [B,S]. Slots without a segment get 0, which is not a valid
+    location. The quotients equal those of Python's floats, so that rounding them to decimals gives the same digits as
+    formatting them.
     """
     valid = segments if segments.dtype == torch.bool else _valid(segments)
     index = torch.arange(1, valid.shape[1] + 1, device=valid.device, dtype=torch.float64)
@@ -105,7 +109,7 @@ def locations(segments: Tensor) -> Tensor:
 
 
 def spread(x: Tensor, ids: Tensor, how: Spread) -> Tensor:
-    """Give each segment's reward to its tokens: x [B,S] -> [B,T], 0 outside (section 2.3 and Table 6).
+    """Distribute each segment's reward to its tokens: x [B,S] -> [B,T], 0 outside (section 2.3 and Table 6).
 
     even: r / length to each token, so that the tokens of a segment sum to r. repeat: r to each. last: r to the last
     token. Differentiable in x. Raises ValueError when `ids` has more segments than `x` has columns.
@@ -120,9 +124,9 @@ def spread(x: Tensor, ids: Tensor, how: Spread) -> Tensor:
 
 
 def aggregate_segments(x: Tensor, valid: Tensor, how: Literal["mean", "sum", "last"]) -> Tensor:
-    """Return the score of a response from its segments' rewards, [B,S] -> [B] (f in Eq. 3; `mean` is Eq. 4).
+    """Return the score of a response from the rewards of its segments, [B,S] -> [B] (f in Eq. 3; `mean` is Eq. 4).
 
-    0 for a response without segments. `last` is the reward of the last valid segment. Differentiable in x.
+    The score is 0 for a response without segments. `last` is the reward of the last valid segment. Differentiable in x.
     """
     check_choice("aggregate", how, ("mean", "sum", "last"))
     if how == "mean":

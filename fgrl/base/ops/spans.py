@@ -1,4 +1,4 @@
-"""Characters of a text and the tokens that cover them; rewards of spans as rewards of tokens."""
+"""Character spans of a text and the tokens that cover them; conversion of span rewards to token rewards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 TokenPolicy = Literal["overlap", "inside", "start", "words"]
 POLICIES = get_args(TokenPolicy)
 TOKEN_POLICY: TokenPolicy = "words"
-"""The default, wherever spans become tokens."""
+"""Default rule for the conversion of spans to tokens."""
 Conflict = Literal["poor", "good", "cancel"]
 CONFLICTS = get_args(Conflict)
 Within = Literal["uniform", "linear_decay", "token_importance"]
@@ -46,7 +46,7 @@ def tokens_of_spans(
     *,
     partial: bool = False,
 ) -> list[list[int]]:
-    """Return indices of the tokens of each span, in order.
+    """Return the indices of the tokens of each span, in order.
 
     1. Conflicts are resolved on characters: where spans of different signs (of label x weight) meet, the characters stay with
        the lowest sign (`poor`), with the highest (`good`), or with neither of good and poor (`cancel`). None: spans of
@@ -76,7 +76,7 @@ def tokens_of_spans(
 
 
 def _counted(extent: tuple[int, int], text: str, policy: TokenPolicy) -> range:
-    """Characters of a token that its span has to contain."""
+    """Return the characters of a token that its span has to contain."""
     start, end = extent
     if policy == "words":  # a token of white space alone has no word in it, and counts as it is
         start = end - len(text[start:end].lstrip() or text[start:end])
@@ -84,7 +84,7 @@ def _counted(extent: tuple[int, int], text: str, policy: TokenPolicy) -> range:
 
 
 def _characters(spans: Sequence[Span], end: int, conflict: Conflict | None) -> list[set[int]]:
-    """Characters before `end` that each span has after conflicts."""
+    """Return the characters before `end` that each span keeps after conflicts are resolved."""
     signs = [_sign(span.label * span.weight) for span in spans]
     every = [set(range(span.start, min(span.end, end))) for span in spans]
     by_sign = {
@@ -101,14 +101,14 @@ def _sign(value: float) -> int:
 
 
 def _yields(own: int, other: int, conflict: Conflict | None) -> bool:
-    """Return True if a span of the sign `own` loses the characters that it shares with one of the sign `other`."""
+    """Return True if a span with the sign `own` loses the characters that it shares with a span of the sign `other`."""
     if conflict is None:
         return False
     return own * other < 0 if conflict == "cancel" else (other < own if conflict == "poor" else other > own)
 
 
 def _resolve(values: Sequence[float], conflict: Conflict) -> float:
-    """One value of several (at least one) for a token."""
+    """Reduce the values (at least one) of a token to one."""
     if conflict == "cancel":
         return 0.0 if min(values) < 0 < max(values) else sum(values) / len(values)
     return min(values) if conflict == "poor" else max(values)
@@ -123,10 +123,10 @@ def spans_to_tokens(
     *,
     partial: bool = False,
 ) -> Tensor:
-    """Label of each token, float [T], from labelled character spans of the response; 0 where no span is.
+    """Return the label of each token, float [T], from labelled character spans of the response; 0 outside of spans.
 
-    Which tokens a span has: see `tokens_of_spans`. Of several spans of a token the lowest label counts (`poor`), the
-    highest (`good`), or 0 if signs differ and else the mean (`cancel`).
+    `tokens_of_spans` describes the tokens of a span. If a token has several spans, it gets the lowest label (`poor`),
+    the highest (`good`), or, with `cancel`, 0 if their signs differ and otherwise their mean.
 
     A span may have no token at all: count those with `uncovered_spans` and report them.
     """
@@ -140,7 +140,7 @@ def spans_to_tokens(
 def _values_of_tokens(
     count: int, tokens: Sequence[Sequence[int]], values: Sequence[Sequence[float]]
 ) -> list[list[float]]:
-    """Values of each of `count` tokens, from the tokens of each span and their values in it."""
+    """Return the values of each of `count` tokens, from the tokens of each span and their values in the span."""
     of_token: list[list[float]] = [[] for _ in range(count)]
     for own, paid in zip(tokens, values, strict=True):
         for t, value in zip(own, paid, strict=True):
@@ -153,9 +153,11 @@ class SpanRewards:
     """Rewards of the tokens of a response, from its spans."""
 
     token: Tensor
-    """[T] float."""
+    """Reward of each token, float [T]."""
     marked: Tensor
-    """[T] bool: tokens of a span. Their reward may be 0: the label is, or good and poor spans meet there."""
+    """Mask of the tokens of spans, bool [T]. Their reward may still be 0: if the label is 0, or if good and poor spans
+    overlap.
+    """
     uncovered: list[int]
     """Indices of the spans that have no token."""
     overruled: list[int]
@@ -174,7 +176,7 @@ def span_rewards(
     unmarked: float = 0.0,
     importance: Sequence[float] | None = None,
 ) -> SpanRewards:
-    """Rewards of tokens from values of spans. The value of a span is label x weight.
+    """Convert rewards of spans to rewards of tokens. The value of a span is label x weight.
 
     1. each span's tokens, by `policy` and `conflict` (see `tokens_of_spans`)
     2. their weights in it, by `within`: 1 (`uniform`), 1 - (i-1) * 0.9/(n-1) for the i-th of n (`linear_decay`, Text2Grad,
@@ -218,7 +220,7 @@ def span_rewards(
 
 
 def _shares(weights: Sequence[float], spread: SpanSpread) -> list[float]:
-    """Share of a span's value that each of its tokens has."""
+    """Return the share of a span's value that each of its tokens gets."""
     if spread == "last":
         return [0.0] * (len(weights) - 1) + [1.0] * bool(weights)
     whole = math.fsum(weights) if spread == "even" else 1.0
@@ -226,7 +228,7 @@ def _shares(weights: Sequence[float], spread: SpanSpread) -> list[float]:
 
 
 def _weights(tokens: Sequence[int], within: Within, importance: Sequence[float] | None) -> list[float]:
-    """Weight of each token of a span, in their order."""
+    """Return the weights of the tokens of a span, in order."""
     if within == "token_importance":
         if importance is None:
             raise ValueError("`token_importance` needs the importance of each token")
@@ -236,8 +238,8 @@ def _weights(tokens: Sequence[int], within: Within, importance: Sequence[float] 
 
 
 def fading_weights(tokens: int, after: float) -> Tensor:
-    """[T]: 1 / (1 + exp(clip(t - after, -10, 6))) of the tokens t = 0, 1, ...: 1 at first, 1/2 at `after`, then close
-    to 0.
+    """Return 1 / (1 + exp(clip(t - after, -10, 6))) for the tokens t = 0, 1, ..., [T]: about 1 at first, 1/2 at
+    `after`, then close to 0.
 
     Text2Grad's release weights the rewards of summaries in this way, with 54 for tokens counted from 1, which is
     `after=53`; the paper has no such weight.
@@ -253,16 +255,15 @@ def uncovered_spans(
     *,
     partial: bool = False,
 ) -> list[int]:
-    """Return indices of the spans that have no token: empty ones, spans of text that the tokens do not reach, parts of
-    a token.
+    """Return the indices of the spans without tokens: empty spans, spans of text that the tokens do not reach, and
+    spans of a part of a token.
     """
     tokens = tokens_of_spans(spans, offsets, text, policy, partial=partial)
     return [number for number, own in enumerate(tokens) if not own]
 
 
 def without_characters(labels: Tensor, offsets: Sequence[tuple[int, int]]) -> Tensor:
-    """`labels` [T] with 1 for tokens that cover no character where every other token's label is above 0, else 0 for
-    them.
+    """Return `labels` [T] in which tokens without characters get 1 if every other label is above 0, and 0 otherwise.
 
     No span contains such tokens (the end of a response, the mark before a first word), but a criterion on the whole
     response includes them ("Rubrics to Tokens", appendix C.3: all tokens): with 0, they alone would be outliers.
@@ -274,10 +275,11 @@ def without_characters(labels: Tensor, offsets: Sequence[tuple[int, int]]) -> Te
 
 
 def overlaps(source: Sequence[tuple[int, int]], target: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Which tokens of two tokenizations of one text share a character: indices [N] into `source` and into `target`.
+    """Return the pairs of tokens of two tokenizations of one text that share a character: indices [N] into `source` and
+    into `target`.
 
-    Offsets are characters [start, end), in order: neither starts nor ends decrease. A token that covers nothing is in
-    no pair.
+    Offsets are characters [start, end), in order: neither starts nor ends decrease. A token without characters is in no
+    pair.
     """
     pairs: list[tuple[int, int]] = []
     first = 0

@@ -1,4 +1,4 @@
-"""Statistics of the real entries of a tensor: sum, mean, variance, standardisation."""
+"""Statistics of the real entries of a tensor: sum, mean, variance, standardization."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def check_choice(what: str, choice: str, choices: Sequence[str]) -> None:
 
 
 def zero_masked(x: Tensor, mask: Tensor) -> Tensor:
-    """`x` with 0 in the masked slots: before any arithmetic, so that gradients are finite too."""
+    """Return `x` with 0 in the masked slots. Apply it before any arithmetic, so that gradients are finite too."""
     if x.shape != mask.shape:
         raise ValueError(f"values {tuple(x.shape)} and mask {tuple(mask.shape)} differ in shape")
     return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))
 
 
 def masked_sum(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
-    """Sum of the real entries, over everything or along `dim`. Shapes as in `masked_mean`."""
+    """Return the sum of the real entries, over everything or along `dim`. Shapes as in `masked_mean`."""
     kept = zero_masked(x, mask)
     return kept.sum() if dim is None else kept.sum(dim)
 
 
 def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
-    """Mean of the real entries, over everything or along `dim`; 0 where there is none.
+    """Return the mean of the real entries, over everything or along `dim`; 0 if there are none.
 
     x, mask: same shape. Returns a scalar, or `x`'s shape without `dim`.
     """
@@ -49,7 +49,7 @@ def mean_metric(x: Tensor, mask: Tensor) -> Mean:
 
 
 def masked_var(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
-    """Return population variance of the real entries, over everything or along `dim`; 0 where there are none.
+    """Return the population variance of the real entries, over everything or along `dim`; 0 if there are none.
 
     Shapes as in `masked_mean`.
     """
@@ -59,9 +59,9 @@ def masked_var(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
 
 
 def centred(x: Tensor, mask: Tensor, group: Tensor) -> Tensor:
-    """`x` minus the mean of the real entries of all rows of its group. Shaped as `x`.
+    """Return `x` minus the mean of the real entries of all rows of its group. Shaped as `x`.
 
-    x, mask: [B,T]; group: long [B], any numbers. An entry counts the same in a short row and in a long one.
+    x, mask: [B,T]; group: long [B], any numbers. Every entry has the same weight, whether its row is short or long.
     """
     index = torch.unique(group, return_inverse=True)[1]
     empty = torch.zeros(len(group), dtype=torch.float64, device=x.device)
@@ -71,16 +71,17 @@ def centred(x: Tensor, mask: Tensor, group: Tensor) -> Tensor:
 
 
 def masked_whiten(x: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
-    """Standardise over all real entries of the batch: (x - mean) / sqrt(population variance + eps). Shaped as `x`.
+    """Standardize over all real entries of the batch: (x - mean) / sqrt(population variance + eps). Shaped as `x`.
 
-    The statistics are those of `x`: gather the rows of several processes first.
+    The statistics cover `x` only: gather the rows of all processes first.
     """
     centred = zero_masked(zero_masked(x, mask) - masked_mean(x, mask), mask)
     return centred * (masked_var(x, mask) + eps).rsqrt()
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
-    """1 - Var(returns - values) / Var(returns) over real tokens, a scalar: 1 is a perfect critic, 0 a constant one.
+    """Return 1 - Var(returns - values) / Var(returns) over real tokens, a scalar: 1 for a perfect critic, 0 for a
+    constant one.
 
     values, returns, mask: [B,T]. 0 when the returns do not vary.
     """

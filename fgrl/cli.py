@@ -1,7 +1,8 @@
-"""The command line: parsing and printing only. stdout carries the result (with `--json` nothing else), stderr the rest.
+"""The command line: only parsing and printing. stdout carries the result (with `--json` nothing else), stderr
+everything else.
 
-Exit codes are those of `fgrl.base.errors`. One short file a command; nothing heavy is imported before a command needs
-it.
+Exit codes are those of `fgrl.base.errors`. Each command has one short file. Large packages are imported only when a
+command needs them.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _version(asked: bool) -> None:
 
 
 def _with_command(name: str) -> typer.Typer:
-    """Return the application with this command alone; the whole one where there is no such command.
+    """Return the application with only this command, or with all commands if there is no such command.
 
     typer builds every command before it parses a word, which takes a tenth of `fgrl validate`.
     """
@@ -125,7 +126,7 @@ def _with_command(name: str) -> typer.Typer:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Entry point. A user's mistake is explained and exits with its code; a bug leaves with its traceback."""
+    """Run the command line. A user's mistake is explained and leads to its exit code; a bug leads to a traceback."""
     stops.end_with_parent()
     replies.expect()
     os.environ.setdefault(

@@ -1,1 +1,1 @@
-"""The commands: each reads its arguments, and prints what the library returns."""
+"""The commands. Each one reads its arguments and prints what the library returns."""

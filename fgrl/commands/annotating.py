@@ -26,7 +26,7 @@ app = typer.Typer(
 
 
 def _names(text: str | None) -> list[str]:
-    """Return the items of a list with commas."""
+    """Return the items of a comma-separated list."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 

@@ -1,4 +1,4 @@
-"""`fgrl annotate export`, `import` and `stats`: what was annotated, as files and as numbers."""
+"""`fgrl annotate export`, `import` and `stats`: annotations as files and as numbers."""
 
 from __future__ import annotations
 

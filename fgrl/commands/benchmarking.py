@@ -1,4 +1,4 @@
-"""`fgrl benchmark`: a method of your own among those of the credit benchmark."""
+"""`fgrl benchmark`: comparison of a method of your own with the methods of the credit benchmark."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def rank(
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Rank a method of your own in the credit benchmark, or check lines of one. Overrides of its recipe may follow."""
+    """Rank a method of your own in the credit benchmark, or check the recorded lines of a method. Overrides of its
+    recipe may follow.
+    """
     shown = console.Console(quiet=as_json)
     if (method is None) == (check is None):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""`fgrl list`, `fgrl show`, `fgrl schema`: what a recipe may name."""
+"""`fgrl list`, `fgrl show`, `fgrl schema`: the components and settings that a recipe may use."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ For editors that know YAML language servers, in the first line of a recipe:
   # yaml-language-server: $schema=recipe.schema.json
 """
 USED_SHOWN = 6
-"""Places of a block that are printed before the others are only counted."""
+"""Maximum number of places of a block that are printed. Further ones are only counted."""
 Imports = Annotated[
     list[Path] | None, typer.Option("--import", metavar="FILE", help="Python file with components (may be repeated).")
 ]
 
 
 def know(files: list[Path] | None) -> None:
-    """Register everything: our own components, those of installed packages, and the files."""
+    """Register all components: fgrl's own, those of installed packages, and those of the given files."""
     recipes.know_components()
     for file in files or []:
         if not is_file(file):
@@ -70,7 +70,7 @@ def list_(
     imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the kinds of component and the components of each."""
+    """List the kinds of component and the components of each kind."""
     know(imports)
     catalog = library.catalog(kind)
     if as_json:
@@ -126,7 +126,7 @@ def show(
 
 
 def _show_block_or_recipe(what: str, context: typer.Context, as_json: bool) -> None:
-    """Show what is no component: a block of settings, a single field, or the name of a shipped recipe."""
+    """Show an item that is not a component: a block of settings, a single field, or a shipped recipe by its name."""
     places = registry.lookup(what)
     if not places:
         if (named := recipes.by_name(what)) is not None:

@@ -1,4 +1,4 @@
-"""`fgrl chat`: talk to a model in the terminal, or to two side by side."""
+"""`fgrl chat`: conversation with one model in the terminal, or with two side by side."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def chat(
 
 
 def _titles(words: Sequence[str]) -> list[str]:
-    """Short and different names of the models."""
+    """Return short and distinct names of the models."""
     short = [word.rstrip("/").rpartition("/")[2] for word in words]
     return list(words) if len(set(short)) < len(short) else short
 
@@ -122,7 +122,7 @@ class _Chat:
 
     def __init__(self, talks: Sequence[Conversation], reward: Any, wide: bool) -> None:
         self.talks, self.reward, self.wide = talks, reward, wide
-        """wide: at a terminal; otherwise plain lines, one answer a question."""
+        """wide: True at a terminal; otherwise each answer is printed as plain lines."""
 
     def hold(self) -> None:
         if self.wide:
@@ -150,7 +150,7 @@ class _Chat:
                 echo(error.at_terminal(), err=True)
 
     def _read(self) -> str | None:
-        """Return a line of the person; None at the end."""
+        """Return a line of user input; None at the end of the input."""
         if not self.wide:
             try:
                 line = sys.stdin.readline()
@@ -169,7 +169,7 @@ class _Chat:
             return None
 
     def _command(self, line: str) -> bool:
-        """Carry out a line that begins with a slash. Return False to end."""
+        """Carry out a line that begins with a slash. Return False to end the chat."""
         name, _, rest = line[1:].partition(" ")
         if name in ("quit", "exit", "q"):
             return False

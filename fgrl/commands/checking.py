@@ -123,7 +123,7 @@ def validate(
 
 
 def warnings_of(recipe: Recipe) -> list[str]:
-    """Return the settings that its stages will ignore, each with the place of the setting."""
+    """Return the settings that stages of the recipe ignore, each with its place."""
     return [f"stages.{name}.{text}" for name, stage in recipe.stages.items() for text in stage.warnings()]
 
 
@@ -142,7 +142,7 @@ def plan(
 
 
 def print_plan(plan: Plan, as_json: bool, limit: int | None = None, card: Card | None = None) -> None:
-    """Print a plan as a table, or as JSON; with the costs on a card, where a machine file names one."""
+    """Print a plan as a table or as JSON. If a machine file names a card, costs on this card are included."""
     estimates = pipeline.estimates(plan, limit, card)
     open_stages = {stage.name: stage.stage for stage in plan.stages if not stage.cached}
     unmet = preconditions.unmet(open_stages, plan.recipe.tracking)
@@ -189,7 +189,9 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None, card: Card |
 
 
 def _too_large(plan: Plan, estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return which stages need more memory than a device has: any that is made, or those of this machine."""
+    """Return the stages that need more memory than a device has: than any existing device, or than the devices of this
+    machine.
+    """
     found: dict[str, list[str]] = {}
     for name, estimate in estimates.items():
         peak = estimate.get("memory", {}).get("peak") or 0
@@ -208,7 +210,7 @@ def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
 
 
 def calls_together(estimates: Iterable[Mapping[str, Any]]) -> str:
-    """Return the sum of the calls of stages; empty where none makes any."""
+    """Return the sum of the model calls of stages; empty if no stage makes any."""
     calls = [estimate["calls"] for estimate in estimates if "calls" in estimate]
     counted = [one for one in calls if "calls" in one]
     bounded = sum(one["at most"] for one in calls if "at most" in one)
@@ -222,7 +224,7 @@ def calls_together(estimates: Iterable[Mapping[str, Any]]) -> str:
 
 
 def unknown_models(plan: Plan) -> list[str]:
-    """Return the hub ids of models of stages that are to run, whose sizes cannot be found on this machine."""
+    """Return the hub ids of the models of pending stages whose sizes cannot be found on this machine."""
     parts = [value for stage in plan.stages if not stage.cached for _path, value in registry.walk(stage.stage)]
     names = dict.fromkeys(
         spec.base for spec in parts if isinstance(spec, specs.ModelSpec) and isinstance(spec.base, str)
@@ -231,7 +233,9 @@ def unknown_models(plan: Plan) -> list[str]:
 
 
 def _calls(calls: Any) -> str:
-    """`240 to make (12 answered before), 61,234 prompt tokens, at most 480 completion tokens, at most $0.0123`."""
+    """Format calls: `240 to make (12 answered before), 61,234 prompt tokens, at most 480 completion tokens, at most
+    $0.0123`.
+    """
     if "calls" not in calls:
         most = f"at most {calls['at most']:,}, their tokens and price unknown" if "at most" in calls else "unknown"
         return f"{most}: {calls['unknown'] if 'unknown' in calls else calls['after'] + ' has to run first'}"
@@ -254,7 +258,7 @@ def _too_long(entry: Mapping[str, Any]) -> str:
 
 
 def _parameters(roles: Any) -> str:
-    """`actor 139.4M (4.9M trainable), reference actor without its adapter`."""
+    """Format parameter counts: `actor 139.4M (4.9M trainable), reference actor without its adapter`."""
 
     def text(numbers: Any) -> str:
         if not isinstance(numbers, dict):
@@ -266,7 +270,9 @@ def _parameters(roles: Any) -> str:
 
 
 def _memory(roles: Any) -> str:
-    """`actor 331.1 MiB (weights 275.2 MiB, gradients ...), KV cache 12.0 MiB, at most about 3.1 GiB on each device`."""
+    """Format memory: `actor 331.1 MiB (weights 275.2 MiB, gradients ...), KV cache 12.0 MiB, at most about 3.1 GiB on
+    each device`.
+    """
 
     def text(sizes: Any) -> str:
         if isinstance(sizes, int):
@@ -285,7 +291,9 @@ def _memory(roles: Any) -> str:
 
 
 def _costs(found: Any) -> str:
-    """`fits on H100 (70.1 GiB of 77.6 GiB); 31.2 h, 249.60 GPU hours, $624.00; drawing actor 72%, training actor 11%`."""
+    """Format costs: `fits on H100 (70.1 GiB of 77.6 GiB); 31.2 h, 249.60 GPU hours, $624.00; drawing actor 72%,
+    training actor 11%`.
+    """
     needs = "unknown" if found["memory"] is None else size(found["memory"])
     fits = {True: "fits on", False: "does not fit on", None: "memory unknown on"}[found["fits"]]
     text = f"{fits} {found['card']} ({needs} of {size(found['has'])})"
@@ -297,14 +305,16 @@ def _costs(found: Any) -> str:
 
 
 def _time(paid: Mapping[str, float]) -> str:
-    """`31.2 h, 249.60 GPU hours, $624.00`."""
+    """Format time and price: `31.2 h, 249.60 GPU hours, $624.00`."""
     minutes = paid["seconds"] / 60
     lasts = f"{minutes / 60:,.1f} h" if minutes >= 60 else f"{minutes:.1f} min"
     return f"{lasts}, {paid['gpu hours']:,.2f} GPU hours, ${paid['usd']:,.2f}"
 
 
 def _engine(place: Any) -> str:
-    """`weights 7.5 GiB, KV cache 1.0 GiB for all responses at once on each of 4 devices (4, 5, 6, 7)`."""
+    """Format the needs of an engine: `weights 7.5 GiB, KV cache 1.0 GiB for all responses at once on each of 4 devices
+    (4, 5, 6, 7)`.
+    """
     if "unknown" in place:
         needs = f"unknown ({place['unknown']})"
     else:
@@ -317,7 +327,7 @@ def _engine(place: Any) -> str:
 
 
 def count(number: int) -> str:
-    """`134.5M`."""
+    """Format a large number: `134.5M`."""
     for unit, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
         if number >= unit:
             return f"{number / unit:.2f}B" if letter == "B" else f"{number / unit:.1f}{letter}"
@@ -325,7 +335,7 @@ def count(number: int) -> str:
 
 
 def size(number: int) -> str:
-    """`2.1 GiB`."""
+    """Format a size in bytes: `2.1 GiB`."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if number >= unit:
             return f"{number / unit:.1f} {name}"

@@ -1,4 +1,4 @@
-"""`fgrl clean`: delete runs, stages and checkpoints that are not needed, after showing them."""
+"""`fgrl clean`: deletion of runs, stages and checkpoints that are no longer needed, after confirmation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def clean(
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Delete without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete runs, stages and checkpoints that are not needed any more. Shows them first."""
+    """Delete runs, stages and checkpoints that are no longer needed. They are shown first."""
     root, own = listed_runs.root_of(known_folder(folder))
     recipes = [*own, *(recipe or [])]
     chosen = library.clean(
@@ -76,7 +76,7 @@ def clean(
 
 
 def _agreed(chosen: Deletions, yes: bool) -> bool:
-    """Show what would be deleted. Return True if it is to be."""
+    """Show the files that would be deleted. Return True if the user agrees."""
     _show(chosen)
     if not chosen.items or yes:
         return bool(chosen.items)

@@ -1,4 +1,4 @@
-"""`fgrl compare`: recipes against the first of them, over seeds, with the settings in which they differ."""
+"""`fgrl compare`: comparison of recipes with the first one, over seeds, and the settings in which they differ."""
 
 from __future__ import annotations
 

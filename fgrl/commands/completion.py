@@ -1,7 +1,7 @@
 """Tab completion: recipes and their rows, names of components, stages, and the keys that an override can set.
 
-Each function gets the words typed so far (`context`) and the beginning of the one to complete, and returns candidates,
-with a help text where there is one. typer drops those that do not begin like the word.
+Each function gets the words typed so far (`context`) and the beginning of the word to complete. It returns candidates,
+with a help text if there is one. typer drops candidates that do not begin with the typed text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Candidate = str | tuple[str, str]
 
 @dataclass(frozen=True)
 class Item:
-    """A candidate as typer's formatters read it."""
+    """A candidate for completion in the form that typer's formatters read."""
 
     value: str
     help: str | None = None
@@ -35,7 +35,7 @@ class Item:
 
 
 class Commands(TyperGroup):
-    """A group whose `COMMAND --help` does not load pydantic, which would take a third of its time.
+    """A command group whose `COMMAND --help` does not load pydantic, which would take a third of its time.
 
     typer gives `--help`, `--install-completion` and `--show-completion` the default None, and loads pydantic to check
     any flag that is not a bool.
@@ -55,7 +55,7 @@ class Commands(TyperGroup):
 
 
 class StartCommand(TyperCommand):
-    """A command whose options other toolkits call otherwise."""
+    """A command whose options have other names in other toolkits."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = [*ctx.help_option_names, *(name for one in self.params for name in (*one.opts, *one.secondary_opts))]
@@ -67,7 +67,7 @@ class StartCommand(TyperCommand):
 
 
 class RecipeCommand(TyperCommand):
-    """A command whose recipe is followed by overrides."""
+    """A command whose recipe may be followed by overrides."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         with lazy.uncollected():  # typer imports pydantic to parse a path
@@ -87,7 +87,7 @@ class RecipeCommand(TyperCommand):
 
 
 def recipe_names(incomplete: str) -> list[Candidate]:
-    """Files, folders on the way to them, names of shipped recipes, and rows behind `FILE::`."""
+    """Return recipe files, folders on the way to them, names of shipped recipes, and the rows after `FILE::`."""
     file, separator, _row = incomplete.partition(SEPARATOR)
     if separator:
         return [f"{file}{SEPARATOR}{row}" for row in _rows(file)]
@@ -95,7 +95,7 @@ def recipe_names(incomplete: str) -> list[Candidate]:
 
 
 def sources(context: typer.Context, incomplete: str) -> list[Candidate]:
-    """Recipes, folders of runs, and overrides behind the first recipe."""
+    """Return recipes and folders of runs, and overrides after the first recipe."""
     named = context.params.get("sources") or context.params.get("recipes") or []
     keys = [candidate for word in named[:1] for candidate in overrides(str(word), incomplete)]
     return [*recipe_names(incomplete), *keys]
@@ -116,7 +116,7 @@ def kinds() -> list[Candidate]:
 
 
 def stages(context: typer.Context) -> list[Candidate]:
-    """Return the stages of the recipe that the command names."""
+    """Return the stages of the recipe in the command."""
     before = [word for word in context.args if not word.startswith("-")]  # where the option still lacks its value
     recipe = context.params.get("recipe") or next(iter(before), None)
     known = {} if recipe is None else _keys(str(recipe), ("stages",))
@@ -124,7 +124,7 @@ def stages(context: typer.Context) -> list[Candidate]:
 
 
 def overrides(recipe: str, incomplete: str) -> Iterator[Candidate]:
-    """`stages.policy.algorithm.kl_coef=`: the keys that may follow the part before the last dot."""
+    """Yield the keys that may follow the part before the last dot: `stages.policy.algorithm.kl_coef=`."""
     before, dot, last = incomplete.rpartition(".")
     path = tuple(before.split(".")) if dot else ()
     for key, settable in _keys(recipe, path).items():
@@ -154,7 +154,7 @@ def _address(recipe: str) -> Path | None:
 
 
 def _files(incomplete: str) -> Iterator[str]:
-    """Recipes and folders in the folder that the word leads to."""
+    """Yield the recipes and subfolders of the folder that the typed path leads to."""
     folder, slash, start = incomplete.rpartition("/")
     where = Path(f"{folder}{slash}" or ".")
     for name in files.names_in(where):

@@ -1,4 +1,4 @@
-"""`fgrl curves`: a metric of trainings over their steps, the mean over seeds."""
+"""`fgrl curves`: a metric of trainings over their steps, with the mean over seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`fgrl doctor`: what this machine has. Never a secret: of an environment variable at most whether it is set."""
+"""`fgrl doctor`: description of this machine. Secrets are never printed: for an environment variable at most whether it
+is set.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,10 @@ def doctor(
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Print versions, cores, memory, disk, GPU, extras, packaged models, vLLM, the sandbox, threads. Exit code 1 when
+    """Print versions, cores, memory, disk, GPU, extras, packaged models, vLLM, the sandbox, threads. Exit code 1 if
     something is missing.
 
-    With RUNS: compare the products of its stages with their checksums. Exit code 1 when something is broken.
+    With RUNS: compare the products of its stages with their checksums. Exit code 1 if a product is damaged.
     """
     examined = library.doctor(check, runs=runs, measure=measure)
     problems = examined["problems"]

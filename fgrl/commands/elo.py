@@ -136,7 +136,7 @@ def _nothing(finished: list[Run]) -> str:
 
 
 def _anchor(text: str | None) -> Anchor | None:
-    """`base=1000`, or `1000` for the mean."""
+    """Parse `base=1000`, or `1000` for the mean of all models."""
     if text is None:
         return None
     model, _, rating = text.rpartition("=")
@@ -149,7 +149,7 @@ def _anchor(text: str | None) -> Anchor | None:
 def _write_pairs(
     finished: list[Run], stages: list[str], target: Path, count: int | None, seed: int, *, as_json: bool
 ) -> None:
-    """Write the answers of the one evaluation that is meant, in pairs."""
+    """Write pairs of answers from the only matching evaluation."""
     known = {
         f"{recipe.name}/{name}": stage.out / "answers.jsonl"
         for recipe in finished

@@ -1,4 +1,4 @@
-"""Commands and options of other toolkits, answered with ours."""
+"""Suggestions of fgrl's commands and options for those of other toolkits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fgrl.base import foreign
 
 
 def command_meant(words: Sequence[str]) -> str | None:
-    """Return what to type in place of a command that does not exist; None where nothing is known."""
+    """Return the command to type in place of one that does not exist; None if no counterpart is known."""
     first, *rest = words
     if first.endswith((".yaml", ".yml")) or ".yaml::" in first:
         return f"fgrl run {' '.join(words)}"
@@ -18,6 +18,6 @@ def command_meant(words: Sequence[str]) -> str | None:
 
 
 def option_meant(option: str, options: Collection[str]) -> str | None:
-    """Return the option of a command that is meant by a setting's name: `--model` by `--model_name_or_path`."""
+    """Return the option of a command that corresponds to the name of a setting: `--model` for `--model_name_or_path`."""
     names = [f"--{part.replace('_', '-')}" for path in foreign.places(option.lstrip("-")) for part in path.split(".")]
     return next((name for name in [*names, *(["--data"] if "--prompts" in names else [])] if name in options), None)

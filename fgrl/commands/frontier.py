@@ -1,4 +1,4 @@
-"""`fgrl frontier`: a number against what it cost, for the finished evaluations of several recipes."""
+"""`fgrl frontier`: plot of one number against its cost, for the finished evaluations of several recipes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def frontier(
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Plot a number of finished evaluations against another, as win rate against KL, and mark the best."""
+    """Plot a number of finished evaluations against another, such as win rate against KL, and mark the best."""
     alternatives = [_alternatives(text) for text in vary or []]
     read = read_sources(sources, seeds, runs, context, vary=alternatives)
     table = numbers.table_of([numbers.results_of(run) for source in read for run in source.recipes])
@@ -83,7 +83,7 @@ def frontier(
 
 
 def _alternatives(text: str) -> list[str]:
-    """Return the overrides that `KEY=A,B,...` stands for."""
+    """Return the overrides in `KEY=A,B,...`, one for each value."""
     key, equals, values = text.partition("=")
     if not equals or not values:
         raise WrongWord(f'"{text}": wants KEY=A,B,...', param_hint="--vary")

@@ -1,4 +1,4 @@
-"""`fgrl inspect`: what goes into a stage, as the model sees it."""
+"""`fgrl inspect`: samples of a stage as the model sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fgrl launch`."""
+"""`fgrl launch`: submission of a recipe to a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fgrl report`: regenerates the page of a run."""
+"""`fgrl report`: a new version of the page of a run."""
 
 from __future__ import annotations
 

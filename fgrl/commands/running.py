@@ -1,4 +1,4 @@
-"""`fgrl run`."""
+"""`fgrl run`: execution of a recipe."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def run(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show library logs.")] = False,
 ) -> None:
-    """Run what is missing of a recipe. Overrides `a.b=value` may follow it; `a.b=1,2` runs each value (`fgrl sweep`)."""
+    """Run the missing stages of a recipe. Overrides `a.b=value` may follow it; `a.b=1,2` runs each value (`fgrl
+    sweep`).
+    """
     quick(existing(recipe), overrides(context.args, context), context.params, as_json=as_json, quiet=quiet)
     progress = console.Console(quiet=quiet, verbose=verbose)
     if ranks.rank() == 0:
@@ -139,7 +141,7 @@ def run(
 
 
 def _results(loaded: Recipe, runs: Path, limit: int | None) -> str:
-    """Return the results of the recipe's evaluations; empty when it has none."""
+    """Return the results of the recipe's evaluations; empty if there are none."""
     results = tables.results_of(named.NamedRecipe(loaded, (), folders.Runs(runs), limit))
     return number_text(tables.table_of([results])) if results.evaluations else ""
 

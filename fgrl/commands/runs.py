@@ -1,4 +1,4 @@
-"""`fgrl runs`: what ran, when, for how long, how large it is, and its first number."""
+"""`fgrl runs`: list of runs with their times, durations, sizes and first numbers."""
 
 from __future__ import annotations
 
@@ -70,14 +70,16 @@ def runs(
 
 
 def known_folder(folder: Path) -> Path:
-    """Return the folder. Raises `WrongWord` if it does not exist, but for the default, which is then empty."""
+    """Return the folder. Raise `WrongWord` if it does not exist, except for the default folder, which then counts as
+    empty.
+    """
     if not folder.exists() and folder != RUNS:
         raise WrongWord(f"{folder}: no such folder", param_hint="FOLDER")
     return folder
 
 
 def _differing(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield, of each run, the overrides of its command that other runs of its recipe do not have."""
+    """Yield, for each run, the overrides in its command that not all runs of its recipe share."""
     words = [[word for word in row["command"] if "=" in word and not word.startswith("-")] for row in rows]
     shared: dict[str, set[str]] = {}
     for row, own in zip(rows, words, strict=True):

@@ -32,7 +32,7 @@ console = lazy.load("fgrl.base.console")
 unfinished = lazy.load("fgrl.library.unfinished")
 
 WITH_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Context settings of commands that take `a.b=1` after the recipe (and `--a.b=1`, as W&B sweeps write it)."""
+"""Context settings of commands that accept `a.b=1` after the recipe (and `--a.b=1`, the form of W&B sweeps)."""
 
 RecipeFile = Annotated[
     Path,
@@ -72,7 +72,7 @@ Numbers = Annotated[
 ]
 RUNS = Path("runs")
 _SET = "fgrl.set"
-"""Key of a command's context under which the values of `--set` are kept."""
+"""Key in a command's context for the values of `--set`."""
 
 
 def _keep(context: typer.Context, values: list[str] | None) -> list[str] | None:
@@ -89,9 +89,9 @@ SetValues = Annotated[
         callback=_keep,
     ),
 ]
-"""Only for the help and the parser: `overrides` reads what was given from the context."""
+"""Definition for the help and the parser only: `overrides` reads the values from the context."""
 MACHINES = "fgrl.machines"
-"""Key of a command's context under which the machine file is kept."""
+"""Key in a command's context for the machine file."""
 
 
 def _keep_file(context: typer.Context, file: Path | None) -> Path | None:
@@ -106,11 +106,13 @@ MachineFile = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
-"""Only for the help and the parser: `load` reads the file."""
+"""Definition for the help and the parser only: `load` reads the file."""
 
 
 def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
-    """Return the recipe with the overrides behind it, on the machines of `--machines`. Raises `registry.Problems`."""
+    """Return the recipe with the overrides that follow it, on the machines of `--machines`. Raise `registry.Problems`
+    if it is invalid.
+    """
     address, given = existing(path), overrides(extra, context)
     recipe = recipes.load(address, given)
     if (machines := context.meta.get(MACHINES)) is not None:
@@ -121,13 +123,13 @@ def load(path: Path, extra: Sequence[str], context: typer.Context) -> Recipe:
 
 
 def card_of(context: typer.Context) -> Card | None:
-    """Return the card that the file of `--machines` describes."""
+    """Return the card described in the file of `--machines`; None without such a file."""
     machines = context.meta.get(MACHINES)
     return None if machines is None else recipes.read(machines).card
 
 
 def addresses(word: str) -> list[str]:
-    """Return the recipes that an argument names: `FILE`, `FILE::ROW`, or several rows by a pattern (`FILE::*`)."""
+    """Return the recipes that an argument refers to: `FILE`, `FILE::ROW`, or several rows by a pattern (`FILE::*`)."""
     return recipes.expand(existing(Path(word)))
 
 
@@ -154,7 +156,7 @@ def read_sources(
     vary: Sequence[Sequence[str]] = (),
     at_least: int = 1,
 ) -> list[Source]:
-    """Finished recipes of a command that takes recipes and folders of runs, then overrides."""
+    """Return the finished recipes for a command that takes recipes and folders of runs, followed by overrides."""
     named, extra = named_and_overrides([*words, *context.args])
     extra = overrides(extra, context)
     paths = [Path(address) for word in named for address in ([word] if files.is_folder(word) else addresses(word))]
@@ -166,8 +168,8 @@ def read_sources(
 
 
 def finish(lacking: Sequence[Run], machines: Path | None, *, dry_run: bool) -> None:
-    """Run recipes as `fgrl run` does, or only say their commands, and then leave. Leaves with the exit code of the first
-    that fails, too.
+    """Run recipes as `fgrl run` does, or only print their commands if `dry_run`. Then exit with the exit code of the
+    first recipe that fails, if one does.
     """
     words = ["fgrl", *sys.argv[1:]]
     code = unfinished.run_unfinished(lacking, words, console.Console(), machines, dry_run=dry_run)
@@ -176,8 +178,8 @@ def finish(lacking: Sequence[Run], machines: Path | None, *, dry_run: bool) -> N
 
 
 def named_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words that name recipes or folders, and those that set a value (`a.b=1`, `--a.b=1`). A name may
-    contain "=".
+    """Return the words that refer to recipes or folders, and the words that set a value (`a.b=1`, `--a.b=1`). A name
+    may contain "=".
     """
     named = [
         word
@@ -203,7 +205,7 @@ def seed_list(text: str | None, overrides: Sequence[str]) -> list[int]:
 
 
 def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
-    """`a.b=1`, `--a.b=1` and `--set a.b=1`; anything else behind the recipe is a mistake."""
+    """Return the overrides `a.b=1`, `--a.b=1` and `--set a.b=1`. Raise `WrongWord` for any other word after the recipe."""
     texts: list[str] = []
     given = [*extra, *context.meta.get(_SET, [])]
     names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
@@ -225,7 +227,7 @@ def overrides(extra: Sequence[str], context: typer.Context) -> list[str]:
 
 
 def _no_override(given: Sequence[str], number: int, options: Sequence[str]) -> str:
-    """Return what is wrong with a word that sets nothing, and what was probably meant."""
+    """Return an error message for a word that is not an override, with the probable intention."""
     before, word, behind, value = ["", *given, "", "", ""][number : number + 4]
     name, colon, after = word.lstrip("-").partition(":")
     name = "seed" if name == "seeds" else name  # seed=0,1 is a run with each
@@ -244,18 +246,18 @@ def _no_override(given: Sequence[str], number: int, options: Sequence[str]) -> s
 
 
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
-    """Text for people, on stdout or stderr: nothing in it can move the cursor or hide, and no secret is printed."""
+    """Print text for people on stdout or stderr, without hidden characters, cursor movements and secrets."""
     typer.echo(visible(sanitizing.hide(text)) + end, err=err, nl=False)
 
 
 def at_terminal() -> bool:
-    """Return True if a person types, and reads what is printed; False for a pipe or a file on either side."""
+    """Return True if both input and output are a terminal; False for a pipe or a file on either side."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def emit(value: Any) -> None:
     """Print a result as JSON on stdout without secrets; characters that could move the cursor or hide are escaped. A
-    point of a sweep writes it to a file for the sweep instead.
+    point of a sweep writes the result to a file for the sweep instead.
     """
     value = sanitizing.hide_in(value)
     if replies.reply(value):
@@ -265,19 +267,19 @@ def emit(value: Any) -> None:
 
 
 class WrongWord(typer.BadParameter):
-    """A word of the command that cannot be used."""
+    """Error for a word of the command line that cannot be used."""
 
     def format_message(self) -> str:
         return visible(sanitizing.hide(super().format_message()))
 
 
 def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of an unhandled error, as `sys.excepthook` gets it."""
+    """Print the traceback of an unhandled error. The arguments are those of `sys.excepthook`."""
     echo("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
 
 
 def as_text(value: Any) -> str:
-    """Return a value of JSON on one line."""
+    """Return a JSON value as text on one line."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {as_text(item)}" for name, item in value.items())
     if isinstance(value, list):
@@ -288,7 +290,7 @@ def as_text(value: Any) -> str:
 
 
 def fail(error: Exception, *, as_json: bool = False) -> int:
-    """Explain an error that a person can act on and return its exit code; a bug is raised again."""
+    """Explain an error that the user can fix, and return its exit code. A bug is raised again."""
     if isinstance(error, BrokenPipeError):
         sys.stdout = None  # the reader left: nothing to flush to
         return errors.FAILED

@@ -102,7 +102,7 @@ def init(
 
 
 def _functions(tools: str | None) -> list[str]:
-    """Return `--tools` one by one; functions behind the first may leave the file out."""
+    """Return the functions of `--tools`. Functions after the first may omit the file."""
     named: list[str] = []
     for word in filter(None, (tools or "").split(",")):
         file = named[-1].rpartition(":")[0] if named and ":" not in word else ""
@@ -113,7 +113,7 @@ def _functions(tools: str | None) -> list[str]:
 
 
 def _pairs(columns: str | None) -> dict[str, str]:
-    """Return `--columns` as columns by role."""
+    """Return the columns of `--columns` by role."""
     words = [word.partition("=") for word in (columns or "").split(",") if word]
     if bad := [role for role, _, column in words if not role or not column]:
         raise UsageError(f"--columns: wants ROLE=COLUMN, as in prompt=question; got {bad[0]}")

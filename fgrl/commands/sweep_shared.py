@@ -1,4 +1,4 @@
-"""A sweep on the command line: its request, its dry run, its table."""
+"""Parts of the sweep commands: the request, the dry run, the table."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ sweeps = lazy.load("fgrl.library.sweeps")
 
 
 def quick(recipe: Path, texts: Sequence[str], options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> None:
-    """Run the grid of overrides that list several values and leave with its exit code; nothing where there is none.
+    """Run the grid of overrides with several values and exit with its exit code. Return if no override has several
+    values.
 
-    options: those of `fgrl run`. The values of a point are chosen already, and a comma in them separates nothing.
+    options: the options of `fgrl run`. The values of a point are already chosen, and a comma in them is not a
+    separator.
     """
     if not any("," in text for text in texts) or {"WANDB_SWEEP_ID", planning.SWEPT} & os.environ.keys():
         return
@@ -58,7 +60,7 @@ def quick(recipe: Path, texts: Sequence[str], options: Mapping[str, Any], *, as_
 def run_sweep(
     made: Sweep, number: int | None, jobs: int, threads: int | None, *, dry_run: bool, as_json: bool, quiet: bool
 ) -> None:
-    """Run a sweep, print its table and leave with its exit code; dry_run: print what would run."""
+    """Run a sweep, print its table and exit with its exit code. With `dry_run`, print the points that would run."""
     command = ["fgrl", *sys.argv[1:]]
     if dry_run:
         record = sweeping.begin(made, command, threads, sweeps.default_threads())
@@ -73,7 +75,7 @@ def run_sweep(
 
 
 def sweep_text(record: SweepRecord, made: Sweep) -> str:
-    """Return the table of a sweep, its best point, and what failed."""
+    """Return the table of a sweep, its best point, and its failures."""
     rows = [("", *records.short_names(dict.fromkeys(record.varied)), record.metric or "number", "state", "time")]
     places = estimates.common_decimals([point.value for point in record.points if point.value is not None])
     for point in record.points:
@@ -95,12 +97,12 @@ def sweep_text(record: SweepRecord, made: Sweep) -> str:
 
 
 def _print_dry_run(made: Sweep, asked: Search, record: SweepRecord, as_json: bool) -> None:
-    """Print the points with the stages that each is the first to need, and what those cost."""
+    """Print the points, each with the stages that it needs first, and the costs of these stages."""
     known = asked.count if made.file.method != "bayes" else len(record.points) or min(asked.count, search.FIRST_RANDOM)
     while len(record.points) < known and (point := asked.draw(record.points)):
         record.points.append(point)
     costs: dict[str, Any] = {}
-    """By the key of a stage: several points may have the same."""
+    """Costs by the key of a stage. Several points may share a stage."""
     own: list[tuple[PointRecord, list[str]]] = []
     for point in record.points:
         plan = made.plan(point)

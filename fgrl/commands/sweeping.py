@@ -1,4 +1,4 @@
-"""`fgrl sweep`, and `fgrl run R a=1,2`."""
+"""`fgrl sweep`, and `fgrl run R a=1,2`: execution of a recipe with several values of its settings."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def sweep(
 
 
 def _become(made: Sweep, number: int | None, threads: int | None, point: int) -> NoReturn:
-    """Run a point alone, in this process."""
+    """Run one point of a sweep alone, in this process."""
     if made.file.method == "bayes" or made.file.early_terminate is not None:
         raise UsageError(
             "points of method: bayes, and those that may be stopped early, depend on each other: run `fgrl sweep` with --jobs, or "

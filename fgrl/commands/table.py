@@ -1,4 +1,4 @@
-"""`fgrl table`: measured numbers side by side, or as a paper's table with its published numbers."""
+"""`fgrl table`: measured numbers side by side, or next to the published numbers of a paper's table."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ A table file names the rows and columns of a paper's table: see docs/how-to/pape
 
 
 class Format(StrEnum):
-    """How a table is printed."""
+    """Output format of a table."""
 
     text = "text"
     markdown = "markdown"
@@ -142,13 +142,13 @@ def _paper_table(opened: OpenTable, style: Format, figure: Path | None) -> None:
 
 
 def _draw(opened: OpenTable, made: PaperTable, curves: Mapping[str, list[Curve]], target: Path) -> list[Path]:
-    """Draw the figure of a table file. Raises `UsageError` where nothing of it has run."""
+    """Draw the figure of a table file. Raise `UsageError` if none of its recipes has run."""
     if (how := opened.file.figure) is None:
         raise UsageError("it has no figure: `figure` says how its rows are drawn")
     target.parent.mkdir(parents=True, exist_ok=True)
 
     def named(what: str, count: int) -> Path:
-        """Return the file of one of several metrics or columns."""
+        """Return the file for one of several metrics or columns."""
         name = re.sub(r"\W+", "_", what).strip("_")
         return target if count == 1 else target.with_name(f"{target.stem}-{name}{target.suffix}")
 

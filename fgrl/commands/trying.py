@@ -1,4 +1,6 @@
-"""`fgrl check`: does a component train the same however a training is divided, and after a kill?"""
+"""`fgrl check`: test that a component trains identically for every division of a training into processes and after a
+kill.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fgrl watch`: what a run that is under way in another terminal does now."""
+"""`fgrl watch`: current state of a run in another terminal."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Reads what the run writes: its stages, the last progress line with phase and ETA
 stage that works. Ends when the run ends.
 """
 EVERY = 2.0
-"""Seconds between two looks."""
+"""Seconds between two updates."""
 SHOWN = ("reward", "kl", "tokens", "entropy", "loss", "accuracy", "grad_norm", "lr")
-"""Numbers that are shown of a stage's log."""
+"""Names of the numbers in a stage's log that are shown."""
 
 
 def watch(
@@ -42,7 +42,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run does now, until it ends: stages, phase, ETA and last numbers."""
+    """Show the progress of a run until it ends: stages, phase, ETA and last numbers."""
     place = newest(folder)
     said: list[str] = []
     while True:
@@ -63,7 +63,9 @@ def watch(
 
 
 def newest(folder: Path) -> Path:
-    """Return the newest run in a folder: itself, a recipe's, or one with recipes. Raises `WrongWord`."""
+    """Return the newest run in a folder, which may be a run, a recipe's runs, or the runs of several recipes. Raise
+    `WrongWord` if there is none.
+    """
     if runs_on_disk.Run(folder).has_record:
         return folder
     found = [
@@ -89,7 +91,7 @@ def _state(stage: Stage) -> str:
 
 
 def _numbers(stage: Stage) -> dict[str, float]:
-    """Return the last numbers of the log of a stage that works."""
+    """Return the last numbers in the log of an active stage."""
     if stage.state != "unfinished":
         return {}
     last = {name: series for name in SHOWN if (series := stage.logged.get(name)) is not None and series.values}

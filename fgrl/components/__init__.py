@@ -1,5 +1,5 @@
-"""Everything that a recipe may name. Importing this package makes the names known; a component's file is imported when
-it is needed.
+"""All components that a recipe may name. Importing this package registers their names; the file of a component is
+imported when it is needed.
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from fgrl import registry
 
 INDEX = Path(__file__).with_name("index.json")
-"""Kind, name, module and summary of our own components and stages, as `tools/component_index.py` writes them."""
+"""Kind, name, module and summary of fgrl's components and stages, as written by `tools/component_index.py`."""
 
 
 @cache
@@ -18,7 +18,7 @@ def _index() -> dict[str, dict[str, tuple[str, str]]]:
 
 
 def announce() -> None:
-    """Make the names known, also to a registry that has forgotten them."""
+    """Register the names, also in a registry that has been cleared."""
     registry.announce(_index())
 
 

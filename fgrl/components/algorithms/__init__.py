@@ -1,1 +1,1 @@
-"""Losses: `offline_algorithm` on fixed data, `online_algorithm` on the policy's own samples."""
+"""Training algorithms: `offline_algorithm` for fixed data, `online_algorithm` for samples of the policy itself."""

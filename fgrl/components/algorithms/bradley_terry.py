@@ -21,32 +21,34 @@ passes = lazy.load("fgrl.rollouts.passes")
 
 @register("bradley_terry")
 class BradleyTerry(OfflineAlgorithm):
-    """-log sigmoid(e(chosen) - e(rejected)), where e aggregates the rewards of a response's segments."""
+    """Loss -log sigmoid(e(chosen) - e(rejected)), where e combines the rewards of a response's segments."""
 
     data = "pairs"
     head = "scalar"
     columns: ClassVar = {"segment": per_token(fill=-1), "p": per_response()}
 
     segmenter: Segmenter
-    """What counts as one action: `bandit` gives Eq. 1, `entropy` Eq. 3."""
+    """Division of responses into segments, each of which is one action: `bandit` gives Eq. 1, `entropy` Eq. 3."""
     aggregate: Literal["mean", "sum", "last"] = "mean"
-    """How the rewards of segments are combined to the evaluation of a response; the paper takes the mean (Eq. 4)."""
+    """Combination of segment rewards into the evaluation of a response; the paper takes the mean (Eq. 4)."""
     segment_by: ModelSpec | None = None
-    """The model whose entropies divide the responses. null: the model that the reward model starts from (pi_SFT)."""
+    """Model whose entropies determine the segments. null: the initial model of the reward model (pi_SFT)."""
     margin: float = Field(0.0, ge=0, le=1e6)
-    """Required difference between chosen and rejected."""
+    """Required difference between the evaluations of chosen and rejected responses."""
     soft_labels: bool = False
-    """Train on the judge's probability p that the chosen response is better, which the pair builder `judged` writes, in
-    place of its verdict: -p log sigmoid(d) - (1 - p) log sigmoid(-d) of the difference d less the margin (RLAIF, Lee et
-    al. 2023, section 2.2).
+    """Train on the judge's probability p that the chosen response is better instead of its verdict. The pair builder
+    `judged` writes p. With d the difference minus the margin, the loss is -p log sigmoid(d) - (1 - p) log sigmoid(-d)
+    (RLAIF, Lee et al. 2023, section 2.2).
     """
 
     def reads(self) -> frozenset[str]:
-        """Return the columns that come with the pairs."""
+        """Return the columns that the pairs contain."""
         return frozenset({"p"}) if self.soft_labels else frozenset()
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """Divide every response once, before training: adds the column "segment" (ids, -1 for no segment)."""
+        """Divide every response into segments once, before training, and add the column "segment" (ids, -1 for no
+        segment).
+        """
         reference = self.segment_by or model.spec.frozen()
         passes.add_segments(rows, self.segmenter, run, reference, tokenizer=model.tokenizer)
 
@@ -54,7 +56,9 @@ class BradleyTerry(OfflineAlgorithm):
         return {"sft": self.segment_by or model.frozen()} if "entropy" in self.segmenter.needs else {}
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
-        """Eq. 3 on rows 2i (chosen) and 2i+1 (rejected); the mean over all pairs of the optimizer step."""
+        """Return the loss of Eq. 3 on rows 2i (chosen) and 2i+1 (rejected): the mean over all pairs of the optimizer
+        step.
+        """
         rewards, valid = ops.to_segments(model.rewards(batch), batch.columns["segment"], "last")
         evaluation = ops.aggregate_segments(rewards, valid, self.aggregate)
         difference = evaluation[0::2] - evaluation[1::2]

@@ -1,7 +1,8 @@
 """Direct alignment on preference pairs: DPO (Rafailov et al. 2023), DPO-Positive (Pal et al. 2024), IPO (Azar et al.
 2024), APO-zero and APO-down (D'Oosterlinck et al. 2025), each with an optional term of supervised fine-tuning.
 
-Left out: other divergences than the reverse KL, losses without a reference, and a reference that follows the policy.
+Not supported: divergences other than the reverse KL, losses without a reference, and a reference that follows the
+policy.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ reference_sums = lazy.load("fgrl.rollouts.reference_sums")
 
 @register("dpo")
 class DPO(ReferencedAlgorithm):
-    """A loss of the log-ratios w (chosen) and l (rejected), log p(response) - log p_reference(response), summed over
-    the response's tokens: -log sigmoid(beta * (w - l)) or another `objective`.
+    """Loss of the log-ratios w (chosen) and l (rejected), log p(response) - log p_reference(response), summed over the
+    response's tokens: -log sigmoid(beta * (w - l)) or another `objective`.
 
-    Policy and reference read each pair with the same products: where both have the same weights, every log-ratio is
-    exactly 0, in bfloat16, too. What the two answers of a pair have in common (the prompt and their beginning) goes
-    through the model once.
+    Policy and reference compute each pair with the same matrix products. If both have the same weights, every log-ratio
+    is therefore exactly 0, also in bfloat16. The common part of the two answers of a pair (the prompt and an equal
+    beginning) is computed once.
     """
 
     version = 2
@@ -47,27 +48,28 @@ class DPO(ReferencedAlgorithm):
     beta: float = Field(0.1, gt=0, le=100)
     """Strength of the constraint to stay near the reference (tau in the paper of IPO)."""
     dpop_lambda: float = Field(0.0, ge=0, le=1e6)
-    """DPO-Positive (objective `dpo`): subtract dpop_lambda * max(0, -w) from w - l, inside the sigmoid, so that the
-    chosen answer does not become less probable than under the reference. 0 is plain DPO. The paper (Pal et al. 2024)
-    reports similar results from 5 to 500 and uses 50; large values make steep gradients, so lower the learning rate or
-    start with 5.
+    """Coefficient of the penalty of DPO-Positive (objective `dpo`): subtract dpop_lambda * max(0, -w) from w - l,
+    inside the sigmoid, so that the chosen answer does not become less probable than under the reference. 0 is plain
+    DPO. The paper (Pal et al. 2024) reports similar results from 5 to 500 and uses 50; large values make steep
+    gradients, so lower the learning rate or start with 5.
     """
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
-    """Assumed share of flipped preferences (conservative DPO; objective `dpo` without a penalty)."""
+    """Assumed share of pairs with swapped preference (conservative DPO; objective `dpo` without a penalty)."""
     length_normalized: bool = False
-    """Average log-ratios over the tokens of each response instead of summing them, so that beta means the same at any
-    length. The authors of IPO and trl's `ipo` do so; log-ratios are then smaller by the length, and beta is set higher.
+    """Average log-ratios over the tokens of each response instead of summing them, so that beta has the same meaning at
+    any length. The authors of IPO and trl's `ipo` do so. Log-ratios are then smaller by a factor of the length, so beta
+    is set higher.
     """
     sft_coef: float = Field(0.0, ge=0, le=1e6)
-    """Weight of an added term of supervised fine-tuning: -log p of the chosen response, averaged over its tokens and
-    then over pairs.
+    """Weight of an additional term of supervised fine-tuning: -log p of the chosen response, averaged over its tokens
+    and then over pairs.
     """
     reference_pass: Annotated[Literal["once", "each_step"], Unkeyed] = "once"
     """`once`: the reference reads every pair before the first step, and the log-probabilities are stored for all
-    epochs, for a resumed training and for other trainings on the same pairs; a reference model of its own is then
-    freed. Pairs go through the model one at a time, so that rounding does not depend on the micro-batch. `each_step`:
-    the reference reads each micro-batch together with the policy, as it does in any case under `fsdp` and
-    `deepspeed_stage_3`.
+    epochs, for a resumed training and for other trainings on the same pairs; a separate reference model is then removed
+    from memory. Pairs go through the model one at a time, so that rounding does not depend on the micro-batch.
+    `each_step`: the reference reads each micro-batch together with the policy. With `fsdp` and `deepspeed_stage_3` this
+    is always so.
     """
 
     _sums: Any = PrivateAttr(None)
@@ -95,7 +97,9 @@ class DPO(ReferencedAlgorithm):
         return self.reference_pass == "each_step"
 
     def begin(self, model: Any, units: Sequence[Batch], run: Run, rank: int = 0, world: int = 1) -> None:
-        """With `reference_pass: once`, the reference's pass over all pairs; afterwards its memory is free again."""
+        """Compute the reference's log-probabilities of all pairs with `reference_pass: once`, and free its memory
+        afterwards.
+        """
         if not self._once(model):
             return
         assert self._start is not None, "prepare(rows, run, model) comes first"
@@ -114,7 +118,7 @@ class DPO(ReferencedAlgorithm):
         return self.reference_pass == "once" and not model.sharded
 
     def _conditions(self, policy: Any) -> str:
-        """Return what the rounding of the reference's pass depends on, apart from weights and tokens."""
+        """Return the conditions, apart from weights and tokens, that affect the rounding of the reference's pass."""
         kind = policy.device.type
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         spec = policy.spec
@@ -129,7 +133,9 @@ class DPO(ReferencedAlgorithm):
         return _summed(self.reference_logp(policy, batch), batch)
 
     def _log_probabilities(self, model: Any, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """Log-probabilities of whole responses under policy and reference, each float64 [b], pass after pass."""
+        """Yield log-probabilities of whole responses under policy and reference, each float64 [b], for one forward pass
+        after another.
+        """
         once = self._once(model)
         for part in reference_sums.units_of(batch, 2) if once else [batch]:
             compute = lambda part=part: self._sum_reference(model, part)  # noqa: E731
@@ -142,9 +148,10 @@ class DPO(ReferencedAlgorithm):
         return {"implicit_reward": self.beta * self.log_ratio(model, batch) / lengths}
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
-        """Rows 2i are chosen, 2i+1 rejected; the mean over all pairs of the optimizer step.
+        """Return the loss of rows 2i (chosen) and 2i+1 (rejected): the mean over all pairs of the optimizer step.
 
-        `logp_chosen` and `logp_rejected` are nats per response under the policy; `margin` is beta (w - l).
+        The metrics `logp_chosen` and `logp_rejected` are in nats per response under the policy; `margin` is beta (w -
+        l).
         """
         policy, reference = (torch.cat(parts) for parts in zip(*self._log_probabilities(model, batch), strict=True))
         lengths = batch.drawn.sum(dim=1).clamp(min=1)
@@ -177,5 +184,5 @@ class DPO(ReferencedAlgorithm):
 
 
 def _summed(logp: Tensor, batch: Tokens) -> Tensor:
-    """Nats of whole responses, float64 [B]."""
+    """Return the log-probabilities of whole responses in nats, float64 [B]."""
     return ops.masked_sum(logp.double(), batch.drawn, dim=1)

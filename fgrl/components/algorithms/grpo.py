@@ -8,6 +8,4 @@ from fgrl.training.group_relative import GroupRelative
 
 @register("grpo")
 class GRPO(GroupRelative):
-    """Clipped policy gradient whose advantage is the response's reward, standardised over the responses to its
-    prompt.
-    """
+    """Clipped policy gradient whose advantage is the response's reward, standardized over the responses to its prompt."""

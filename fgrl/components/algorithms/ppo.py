@@ -1,7 +1,7 @@
 """Proximal policy optimization on token rewards (Schulman et al. 2017; segment paper, Eq. 5 and Appendix D).
 
-Left out: a value head on the policy's own trunk (actor and critic are separate networks, as in the paper's setup), and
-per-token discounting between segments (gamma is per token).
+Not supported: a value head on the policy's own trunk (actor and critic are separate networks, as in the paper's setup),
+and per-token discounting between segments (gamma is per token).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class AdaptiveKL(Settings):
     """Proportional controller of the KL coefficient (Ziegler et al. 2019, section 2.2)."""
 
     target: float = Field(gt=0, le=1e6)
-    """KL per response, in nats, to steer to."""
+    """Target value of the KL per response, in nats."""
     horizon: float = Field(10_000, gt=0, le=1e12)
-    """Number of responses over which the coefficient changes by 20% at most."""
+    """Number of responses over which the coefficient changes by at most 20%."""
 
 
 @register("ppo")
@@ -39,52 +39,54 @@ class PPO(PolicyGradient):
     critic = True
 
     values: Literal["learned", "none"] = "learned"
-    """Subtract learned values from what follows a token, or nothing: then no critic is trained, and an advantage is the
-    sum of the rewards from its token on, discounted by gamma x lam per token.
+    """`learned`: subtract values of a learned critic from the returns. `none`: train no critic; an advantage is then
+    the sum of the rewards from its token on, discounted by gamma x lam per token.
     """
     value_clip: float | None = Field(0.2, gt=0, le=1e6)
-    """The new value is clipped to the old value +- value_clip; null switches value clipping off."""
+    """Maximum change of a value: new values are clipped to the old value +- value_clip. null disables value clipping.
+    """
     value_coef: float = Field(1.0, ge=0, le=100)
     """Weight of the value loss. Actor and critic share no weights, so it only scales the critic's gradient."""
     halve_value_loss: bool = True
-    """The value loss is half of the squared error, as in most libraries; false: the squared error itself, as printed in
-    RLA's Eq. 10 and in Text2Grad's Algorithm 4.
+    """If true, the value loss is half of the squared error, as in most libraries. If false, it is the squared error
+    itself, as in RLA's Eq. 10 and in Text2Grad's Algorithm 4.
     """
     gamma: float = Field(1.0, ge=0, le=1)
-    """Discount per token."""
+    """Discount factor per token."""
     lam: float = Field(0.95, ge=0, le=1)
     """Lambda of generalized advantage estimation."""
     gae_over: Literal["token", "turn"] = "token"
-    """What an action is for advantages, values, `gamma` and `lam`: a token, or a turn of a conversation, whose tokens
-    then have one advantage; values are learned at the first token of each turn alone.
+    """Unit of an action for advantages, values, `gamma` and `lam`: a token, or a turn of a conversation. All tokens of
+    a turn have one advantage, and values are learned only at the first token of each turn.
     """
     whiten: bool = True
-    """Standardise advantages over all tokens of the rollout that the policy drew."""
+    """Standardize advantages over all tokens of the rollout that the policy drew."""
     kl: Literal["k1", "k2", "k3", "full"] = "k1"
     """Estimator of KL(policy || reference) per token; `full` sums over the vocabulary."""
     kl_in: Literal["loss", "reward"] = "reward"
-    """Subtract the KL from the rewards, or add it to the loss."""
+    """Place of the KL: subtracted from the rewards, or added to the loss."""
     kl_at: Literal["token", "end"] = "token"
-    """With `kl_in: reward`, where the KL is subtracted: each token's KL from its own reward, or the KL of the whole
-    response from the reward of its last token (RLA, Eq. 5). With lam below 1 the two give different advantages.
+    """Token from whose reward the KL is subtracted, with `kl_in: reward`. `token`: each token's KL from its own reward.
+    `end`: the KL of the whole response from the reward of its last token (RLA, Eq. 5). With lam below 1 the two give
+    different advantages.
     """
     kl_coef: float = Field(0.01, ge=0, le=100)
-    """Coefficient of the KL (the papers' beta), in reward units per nat."""
+    """Coefficient of the KL (beta in the papers), in reward units per nat."""
     adaptive_kl: AdaptiveKL | None = None
-    """Adapt the coefficient to a target KL, starting from `kl_coef`."""
+    """Adaptation of the coefficient to a target KL, starting from `kl_coef`; null keeps the coefficient constant."""
     missing_eos_penalty: float = Field(0.0, ge=0, le=1e6)
-    """Subtracted from the reward of the last token of a response without an end-of-sequence token."""
+    """Penalty subtracted from the reward of the last token of a response without an end-of-sequence token."""
     aggregate: Aggregation = "token_mean"
-    """Average the loss over all tokens, over tokens and then over responses, or divide its sum by the number of
-    responses that a step was to have, which does not depend on what was drawn (`sum`).
+    """Average of the loss: over all tokens (`token_mean`), over tokens and then over responses (`seq_mean`), or its sum
+    divided by the planned number of responses of a step, which does not depend on the drawn responses (`sum`).
     """
     skip_text: list[str] = []
-    """Leave out tokens whose text, without white space around it, is one of these, such as `[",", ".", "?", "!"]`: they
-    take no part in any term (advantages, KL, losses, whitening, entropy bonus), and a reward on one of them is lost.
+    """Texts of tokens to exclude, compared without surrounding white space, such as `[",", ".", "?", "!"]`. Excluded
+    tokens take no part in any term (advantages, KL, losses, whitening, entropy bonus), and their rewards are lost.
     """
     at_skipped: ops.Gap = "pass"
-    """Credit passes tokens that are left out as if they did not exist, or stops there: then rewards after one do not
-    count for tokens before it.
+    """Treatment of excluded tokens in advantages. `pass`: credit passes them as if they did not exist. `stop`: rewards
+    after an excluded token do not count for tokens before it.
     """
 
     _coefficient: float = PrivateAttr(0.0)
@@ -113,9 +115,9 @@ class PPO(PolicyGradient):
         return frozenset(name for name, needed in fields.items() if needed)
 
     def advantages(self, rollout: Rollout, rewards: Rewards) -> Advantages:
-        """Token rewards minus KL, then generalized advantages (Schulman et al. 2016). All tensors [B,T].
+        """Compute token rewards minus KL and their generalized advantages (Schulman et al. 2016). All tensors [B,T].
 
-        Responses whose reward is missing (NaN) carry neither advantage nor KL metrics; the caller drops them.
+        Responses with a missing reward (NaN) have neither advantages nor KL metrics; the caller drops them.
         """
         self._coefficient = self._next_coefficient
         mask = rollout.drawn & ~self.skipped(rollout) if self.skip_text else rollout.drawn
@@ -173,7 +175,7 @@ class PPO(PolicyGradient):
         )
 
     def skipped(self, rollout: Rollout) -> Tensor:
-        """Bool [B,T]: the tokens whose text is one of `skip_text`."""
+        """Return a mask of the tokens whose text is in `skip_text`, bool [B,T]."""
         skipped = torch.zeros_like(rollout.mask)
         for row, (text, offsets) in enumerate(zip(rollout.texts, rollout.filled("offsets"), strict=True)):
             for place, (start, end) in enumerate(offsets):
@@ -182,10 +184,10 @@ class PPO(PolicyGradient):
 
     def early_credit(self, token: Tensor, mask: Tensor) -> Numbers:
         """Return the metric `early_credit`: `ops.amplification` of the token rewards [B,T] (before any KL), averaged
-        over the responses that have one. 1: all reward is on last tokens; above: how many times more credit it gives
-        there, to the tokens before it, than its sum on the last token would. Not defined where no credit goes back
-        (gamma x lam is 0), where no response has a reward, and where it exceeds what a float holds; then it is left
-        out.
+        over the responses that have one. A value of 1 means that all reward is on last tokens. A larger value states
+        how many times more credit the earlier tokens get than from the same sum on the last token. The metric is
+        omitted if no credit flows back (gamma x lam is 0), if no response has a reward, or if it exceeds the range of a
+        float.
         """
         decay = self.gamma * self.lam
         if not decay:
@@ -195,7 +197,7 @@ class PPO(PolicyGradient):
         return {"early_credit": mean} if math.isfinite(mean) else {}
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
-        """Clipped surrogate plus clipped value loss, aggregated over the whole optimizer step."""
+        """Return the clipped surrogate plus the clipped value loss, aggregated over the whole optimizer step."""
         column, mask = batch.columns, self.trained(batch)
         scores = self.score(model, batch)
         policy, metrics = self.policy_loss(batch, logp=scores.logp, old_logp=column["old_logp"], entropy=scores.entropy)

@@ -2,8 +2,8 @@
 4.2).
 
 `rtt_grpo` follows Eq. 6 and 7 and section 4.2.2; `rtt_grpo_released_order` differs from it as the authors' code does.
-Left out: the two normalizations of that code that the paper does not have (one mixes responses to different prompts;
-the other weights group advantages of single criteria by a softmax of their relevances).
+Not supported: two normalizations of that code that the paper does not mention. One mixes responses to different
+prompts; the other weights group advantages of single criteria by a softmax of their relevances.
 """
 
 from __future__ import annotations
@@ -25,29 +25,35 @@ torch = lazy.load("torch")
 
 @register("rtt_grpo")
 class RTTGRPO(GroupRelative):
-    """GRPO with a token advantage: each criterion's verdict on the tokens that it depends on."""
+    """GRPO with an additional token advantage: each criterion's verdict on the tokens that it depends on."""
 
     columns_read = frozenset({"criterion"})
 
     response_weight: float = Field(1.0, ge=0, le=1e6)
     """Weight of the group advantage of the response (alpha in Eq. 7)."""
     token_weight: float = Field(0.5, ge=0, le=1e6)
-    """Weight of the token advantage (beta in Eq. 7); with 0 it is GRPO."""
+    """Weight of the token advantage (beta in Eq. 7); 0 gives GRPO."""
     mixing: Literal["add", "mix"] = "add"
-    """`add`: response_weight x group + token_weight x token (Eq. 7). `mix`: (1 - token_weight) x group + token_weight x
-    token, an option of the authors' release."""
+    """Combination of the two advantages. `add`: response_weight x group + token_weight x token (Eq. 7). `mix`: (1 -
+    token_weight) x group + token_weight x token, an option of the authors' release.
+    """
     partition: Literal["intra_sample", "inter_sample", "none"] = "intra_sample"
-    """Standardise a criterion's token rewards inside each response, over all responses to the prompt (longer ones count
-    more), or not at all."""
+    """Set of token rewards of a criterion that is standardized together: the tokens of one response, of all responses
+    to the prompt (longer ones count more), or none.
+    """
     criteria: Literal["each", "union"] = "each"
-    """Standardise each criterion separately and then take the mean, or take the mean of all criteria first."""
+    """Order of averaging: standardize each criterion separately and then take their mean, or take the mean of all
+    criteria first.
+    """
     include_eos: bool = True
-    """Count the token that ends the response among the T tokens of section 4.2.2. If false, it has no token advantage,
-    and where a criterion blames single tokens, all others have a positive one: responses grow.
+    """Count the token that ends the response among the T tokens of section 4.2.2. If false, this token has no token
+    advantage. If a criterion then blames single tokens, all other tokens have a positive advantage, so responses grow.
     """
     min_std: float = Field(0.0, ge=0, le=1e6)
-    """A criterion whose token rewards have a lower standard deviation (population) inside their partition has no token
-    advantage. With 0, as in the paper, the noise of nearly equal relevances is scaled up to the size of any difference."""
+    """Minimum standard deviation (population) of a criterion's token rewards inside their partition. Below it, the
+    criterion has no token advantage. With 0, as in the paper, the noise of nearly equal relevances is scaled up to the
+    size of any difference.
+    """
 
     @model_validator(mode="after")
     def _check_mixing(self) -> RTTGRPO:
@@ -63,13 +69,13 @@ class RTTGRPO(GroupRelative):
         return self.columns_read if self.token_weight else frozenset()
 
     def criterion_rewards(self, criterion: Tensor, rollout: Rollout) -> Tensor:
-        """Return the token rewards [B,C,T] of each criterion, verdict (+1 or -1) x relevance, in the order to
-        standardise them.
+        """Return the token rewards [B,C,T] of each criterion, verdict (+1 or -1) x relevance, in the order in which
+        they are standardized.
         """
         return criterion
 
     def combine(self, advantage: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:
-        """Eq. 7, [B,T]."""
+        """Return the combined advantages of Eq. 7, [B,T]."""
         response_weight = 1.0 - self.token_weight if self.mixing == "mix" else self.response_weight
         if not self.token_weight:
             return response_weight * advantage, {}
@@ -96,11 +102,11 @@ class RTTGRPO(GroupRelative):
 
 @register("rtt_grpo_released_order")
 class ReleasedOrder(RTTGRPO):
-    """`rtt_grpo` with the mixed-up order of responses and criteria in the authors' release, to compare with its
+    """`rtt_grpo` with the incorrect order of responses and criteria of the authors' release, for comparison with its
     numbers.
 
-    Of a group with G responses and K criteria the release reshapes [G,K,T] to [K,G,T] where a transposition is meant:
-    what it then takes for criterion k of response g is criterion (kG + g) mod K of response (kG + g) div K.
+    For a group with G responses and K criteria, the release reshapes [G,K,T] to [K,G,T] instead of transposing it. In
+    place of criterion k of response g it therefore uses criterion (kG + g) mod K of response (kG + g) div K.
     """
 
     def criterion_rewards(self, criterion: Tensor, rollout: Rollout) -> Tensor:

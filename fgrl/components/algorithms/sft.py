@@ -16,17 +16,17 @@ torch = lazy.load("torch")
 
 @register("sft")
 class SFT(OfflineAlgorithm):
-    """Cross-entropy of the response's tokens, including its end-of-sequence token; prompts have no loss."""
+    """Cross-entropy of the response's tokens, including its end-of-sequence token. Prompts have no loss."""
 
     data = "samples"
 
     aggregate: Aggregation = "token_mean"
-    """Average over all tokens of an optimizer step, or over tokens and then over responses; `sum`: the sum over all
-    tokens divided by the number of responses.
+    """Average of the loss: over all tokens of an optimizer step (`token_mean`), or over tokens and then over responses
+    (`seq_mean`); `sum` is the sum over all tokens divided by the number of responses.
     """
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
-        """-log p(token), aggregated over the whole optimizer step."""
+        """Return -log p(token), aggregated over the whole optimizer step."""
         nll = -model.score(batch).logp
         loss = ops.aggregate(nll, batch.drawn, self.aggregate, **batch.totals())
         with torch.no_grad():

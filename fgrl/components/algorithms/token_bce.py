@@ -1,4 +1,5 @@
-"""Training a relevance discriminator: on which tokens of a response does a criterion's verdict depend?
+"""Training of a relevance discriminator, which predicts the tokens of a response on which a criterion's verdict
+depends.
 
 Source: "Rubrics to Tokens", section 4.1, Eq. 5.
 """
@@ -26,11 +27,11 @@ torch = lazy.load("torch")
 
 @register("token_bce")
 class TokenBCE(OfflineAlgorithm):
-    """Binary cross-entropy of a token head: 1 for each token of a marked span of the response, and for the
-    end-of-sequence token if the whole response is marked.
+    """Binary cross-entropy of a token head. The target is 1 for each token of a marked span of the response, and for
+    the end-of-sequence token if the whole response is marked.
 
-    Its data are samples of one criterion each (`rubric`) and a response with marked spans (label +1), as the annotators
-    `mark_by_rules` and `mark_by_llm` make them. The model reads plain text, as the relevance component `discriminator`
+    Each sample of its data has one criterion (`rubric`) and a response with marked spans (label +1), as written by the
+    annotators `mark_by_rules` and `mark_by_llm`. The model reads plain text, as the relevance component `discriminator`
     does.
     """
 
@@ -40,15 +41,15 @@ class TokenBCE(OfflineAlgorithm):
     columns: ClassVar = {"relevant": per_token(fill=0)}
 
     prompt: Annotated[str, File]
-    """The model's input: a text file with {criterion}, and {response} at its end."""
+    """File with the model's input: a text with {criterion}, and {response} at its end."""
     token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
-    """A token counts when it lies inside what is marked apart from white space at its beginning (`words`), inside it
-    (`inside`), starts in it (`start`), or shares a character with it (`overlap`). A mark inside a single token marks
-    that token.
+    """Rule by which a token counts as marked: it lies inside a marked span, apart from white space at its beginning
+    (`words`) or completely (`inside`), it starts in the span (`start`), or it shares a character with it (`overlap`). A
+    mark inside a single token marks that token.
     """
     aggregate: Aggregation = "token_mean"
-    """Average over all tokens of an optimizer step (Eq. 5), or over tokens and then over responses; `sum`: the sum over
-    all tokens divided by the number of responses.
+    """Average of the loss: over all tokens of an optimizer step (`token_mean`, Eq. 5), or over tokens and then over
+    responses (`seq_mean`); `sum` is the sum over all tokens divided by the number of responses.
     """
     positive_weight: float = Field(1.0, gt=0, le=1e6)
     """Weight of marked tokens in the loss."""
@@ -60,7 +61,9 @@ class TokenBCE(OfflineAlgorithm):
         self._seen.clear()
 
     def encode(self, sample: Sample, model: Any, max_tokens: int) -> Encoded:
-        """Column "relevant" [length]: 1 for marked tokens, else 0. A response that is too long loses its end."""
+        """Add the column "relevant" [length]: 1 for marked tokens, 0 for others. A response that is too long loses its
+        end.
+        """
         response = sample.chosen_response
         if len(sample.rubric) != 1 or response is None:
             raise DataError(
@@ -88,9 +91,7 @@ class TokenBCE(OfflineAlgorithm):
         return Encoded(prompt, ids[:room], {"relevant": labels[:room]})
 
     def prepare(self, rows: Sequence[Mapping[str, Any]], run: Run, model: Any) -> None:
-        """Report the data that is not learned: ends of responses that are too long, and marked spans without a
-        token.
-        """
+        """Report the excluded data: ends of responses that are too long, and marked spans without a token."""
         if self._seen["cut"] or self._seen["uncovered"]:
             run.say(
                 f"token_bce: {self._seen['cut']:,} of {self._seen['responses']:,} responses lose their end to max_tokens; "
@@ -98,8 +99,8 @@ class TokenBCE(OfflineAlgorithm):
             )
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Numbers]:
-        """Eq. 5 over the response tokens of the whole optimizer step. `precision`, `recall`, `f1` at probability
-        1/2.
+        """Return the loss of Eq. 5 over the response tokens of the whole optimizer step. `precision`, `recall`, `f1`
+        are at probability 1/2.
         """
         logit, label, mask = model.rewards(batch), batch.columns["relevant"], batch.mask
         weight = torch.where(label > 0, self.positive_weight, 1.0)

@@ -1,12 +1,13 @@
 """Leave-one-out policy gradient by turn (REINFORCE leave-one-out: Kool et al. 2019; Ahmadian et al. 2024).
 
-For turn k of conversation i, A = G - b. G is all that i earns from turn k on, the reward of turn k and the outcome
-included. b is the mean of G at turn k over the other conversations of the prompt that reached turn k; where none did, the
-mean of the others' whole returns less what i had earned before turn k. b depends on no choice that i makes from turn k
-on, so that the gradient is the true one on average, although the policy decides how many turns there are. That holds for
-the first step on fresh, untruncated draws, before clipping, with `aggregate: sum`. `docs/credit-over-turns.md` measures it.
+For turn k of conversation i, A = G - b. G is the sum of all rewards of i from turn k on, including the reward of turn k
+and the outcome. b is the mean of G at turn k over the other conversations of the prompt that reached turn k. If no
+other conversation reached it, b is the mean of the others' whole returns minus the rewards of i before turn k. b does
+not depend on any choice of i from turn k on. The gradient is therefore unbiased, although the policy decides on the
+number of turns. This holds for the first step on fresh, untruncated draws, before clipping, with `aggregate: sum`.
+`docs/credit-over-turns.md` measures it.
 
-Left out: division by a standard deviation, which would depend on the very choice that it weighs.
+Not supported: division by a standard deviation, which would depend on the very choice that it weighs.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ torch = lazy.load("torch")
 
 @register("turn_rloo")
 class TurnRLOO(TurnRelative):
-    """Clipped policy gradient whose advantage is what a conversation earns from a turn on, less the mean of the other
-    conversations of its prompt: unbiased although the policy decides how many turns there are.
+    """Clipped policy gradient whose advantage is the sum of a conversation's rewards from a turn on, minus the mean of
+    the other conversations of its prompt. It is unbiased although the policy decides on the number of turns.
     """
 
     baseline: Literal["turn", "response"] = "turn"
-    """Compare with the others from the same turn on, or the whole response with the other whole responses. Both are
-    unbiased; the second is noisier where what was earned before differs, and less noisy where few others reached a turn.
+    """Baseline of a turn: the returns of the other conversations from the same turn on (`turn`), or their whole
+    returns, for an advantage of the whole response (`response`). Both are unbiased. The second is noisier if the
+    rewards before the turn differ, and less noisy if few other conversations reached the turn.
     """
 
     def of_turns(self, earned: Tensor, reached: Tensor, rollout: Rollout, rewards: Rewards) -> tuple[Tensor, Numbers]:

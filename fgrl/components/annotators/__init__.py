@@ -1,1 +1,1 @@
-"""What adds scores, verdicts, critiques and spans to samples."""
+"""Annotators, which add scores, verdicts, critiques and spans to samples."""

@@ -1,4 +1,4 @@
-"""Responses of a language model to the samples' prompts: what a strong model writes ("Rubrics to Tokens", appendix
+"""Responses of a language model to the samples' prompts, for example of a strong model ("Rubrics to Tokens", appendix
 C.2).
 """
 
@@ -23,7 +23,7 @@ from fgrl.types import Response, Sample
 class AnswerByModel(AskingAnnotator):
     """A language model answers each prompt; its answer becomes the sample's chosen response.
 
-    A request that fails for good, an answer that is empty or cut off, drops the sample, and is counted. The prompt file
+    A sample whose request finally fails, or whose answer is empty or cut off, is dropped and counted. The prompt file
     contains {prompt} (a chat of several turns with its roles), and may contain {rubric}, the criteria.
     """
 

@@ -23,14 +23,14 @@ HOW = "constraint_omission"
 
 @register(HOW)
 class ConstraintOmission(NegativeMaker):
-    """A language model, or the policy itself (client `local`), answers prompts of whose rubric one criterion is
-    withheld, so that it probably breaks it.
+    """A language model, or the policy itself (client `local`), answers prompts without one criterion of their rubric,
+    so that the answer probably violates this criterion.
 
-    The question is `meta.question`, or else the prompt, without the withheld criterion where it stands there word for
-    word. Every answer becomes a separate sample; `meta` holds `negative`, `broken` (the withheld criterion), `from` and
-    `certain` (a rule decided that it is broken). An answer that keeps the criterion nevertheless is drawn again,
-    without the reason, then dropped and counted. The prompt file contains {prompt}, and may contain {rubric}, the
-    remaining criteria: `prompts/answer_rubric.txt`.
+    The question is `meta.question`, or else the prompt. The withheld criterion is removed from it if it occurs there
+    word for word. Every answer becomes a separate sample; `meta` contains `negative`, `broken` (the withheld
+    criterion), `from` and `certain` (true if a rule decided that the criterion is violated). An answer that satisfies
+    the criterion nevertheless is drawn again, without the reason, and finally dropped and counted. The prompt file
+    contains {prompt}, and may contain {rubric}, the remaining criteria: `prompts/answer_rubric.txt`.
     """
 
     version = 2
@@ -39,20 +39,20 @@ class ConstraintOmission(NegativeMaker):
     required: ClassVar[tuple[str, ...]] = ("prompt",)
 
     per_sample: int | None = Field(1, ge=1)
-    """How many criteria of a sample to withhold, one per answer; which ones is drawn. Null withholds each."""
+    """Number of criteria to withhold per sample, one per answer, drawn at random; null withholds each criterion."""
     draws: int = Field(2, ge=1)
-    """How often an answer is drawn at most while a rule decides that the criterion is kept. At temperature 0 a second
-    draw equals the first.
+    """Maximum number of draws of an answer while a rule decides that the criterion is satisfied. At temperature 0 a
+    second draw equals the first.
     """
     tries: int = Field(1, ge=1)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. draw until the criterion is broken, 2. make samples, 3. count.
+        """Draw answers until the criterion is violated, make samples, and count.
 
-        Counts: how many `negatives`, of how many a rule is `certain`; how many withheld criteria stood in the question
-        and were `cut from the prompt` (where none did, it must not contain them); answers that were `drawn again`, and
-        those dropped in the end because the criterion was `kept all the same` or `undecided`; what became of the
-        questions (of the last draw).
+        Counts: the number of `negatives`, and of those for which a rule is `certain`; the number of withheld criteria
+        that occurred in the question and were `cut from the prompt` (if this is 0, the questions must not contain
+        criteria); answers that were `drawn again`, and those finally dropped because the criterion was `kept all the
+        same` or `undecided`; the outcomes of the questions (of the last draw).
         """
         template, (targets, skipped) = self.template(), self.cases(samples)
         # 1.
@@ -114,13 +114,13 @@ def _stands_in_the_question(target: Target) -> bool:
 
 
 def question_of(sample: Sample) -> str:
-    """Return the question: `meta.question`, which has no criteria in it, or else the prompt."""
+    """Return the question: `meta.question`, which contains no criteria, or else the prompt."""
     asked = sample.meta.get("question")
     return asked if isinstance(asked, str) else as_text(sample.prompt)
 
 
 def without(text: str, words: str) -> str:
-    """Return the text without the words wherever they stand in it (but for white space, quote marks and the like)."""
+    """Return the text without all occurrences of the words, ignoring white space, quotation marks and the like."""
     kept, at = [], 0
     for match in locate(words.strip(), text, "all"):
         if match.start >= at:

@@ -1,4 +1,4 @@
-"""How probable the label is where a response was written (RLA's ablation RLA-CE, section 4.2.1)."""
+"""Probability of the label at the positions of a response (RLA's ablation RLA-CE, section 4.2.1)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class CrossEntropy(ReferenceScorer):
     """
 
     model: ModelSpec
-    """The model that the responses were drawn from."""
+    """The model that drew the responses."""
     max_prompt_tokens: int = Field(1024, ge=1)
-    """Longer prompts lose their beginning."""
+    """Maximum number of tokens of a prompt; longer prompts lose their beginning."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
-    """Responses scored at the same time."""
+    """Number of responses that are scored at the same time."""
 
     def scores(self, rows: Sequence[tuple[Sample, str, list[str]]]) -> list[float | None]:
         model = self._run.model(self.model)
@@ -47,7 +47,7 @@ class CrossEntropy(ReferenceScorer):
         return [max(own, default=None) for own in of_labels]
 
     def _scores(self, model: Any, rows: Sequence[tuple[list[int], str, str]]) -> list[float | None]:
-        """Mean log-probability of each row's label; None where the response is empty."""
+        """Return the mean log-probability of each row's label; None if the response is empty."""
         tokenizer = model.tokenizer
         written = [tokenizer(text, add_special_tokens=False).input_ids for _prompt, text, _label in rows]
         labels = [tokenizer(label, add_special_tokens=False).input_ids for _prompt, _text, label in rows]

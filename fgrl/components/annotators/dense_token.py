@@ -1,4 +1,4 @@
-"""A label for every word: the dense baseline of Text2Grad (appendix I.1, "dense token reward")."""
+"""Labels for every word: the dense baseline of Text2Grad (appendix I.1, "dense token reward")."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DenseToken(UnitLabeller):
     allowed: ClassVar[tuple[int, ...]] = (1, 0, -1)
 
     neutral: bool = False
-    """Also keep the spans of words with label 0; without them, words that have no span are the neutral ones."""
+    """Also keep the spans of words with label 0. Without them, words without a span are neutral."""
 
     def divide(self, text: str) -> Sequence[CharRange]:
         return text_units.words(text)

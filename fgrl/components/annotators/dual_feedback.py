@@ -36,22 +36,26 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
     last answer counts in which at least one quote was found (or that quotes nothing); a quote that was not found loses
     only its own span. A response without such an answer gets no annotation, and is counted.
 
-    `meta.matches` of the response holds, by the annotator's name, how each quote was found: its `list`, `start` and
-    `end`, `kind` (exact, normalised, fuzzy; null: not found) and `score`. For a program, `meta.tests` of the response
-    (`{"passed": false, "detail": "what the tests printed"}`) is what {outcome} and {tests} show.
+    `meta.matches` of the response records, by the annotator's name, where and how each quote was found: its `list`,
+    `start` and `end`, `kind` (exact, normalised, fuzzy; null: not found) and `score`. For a program, `meta.tests` of
+    the response (`{"passed": false, "detail": "what the tests printed"}`) is what {outcome} and {tests} show.
     """
 
     version = 2
 
     draw: int = Field(0, ge=0)
-    """Which of several answers to the same question: another number asks again where an answer is stored already."""
+    """Number of the answer among several answers to the same question. A different number asks again even if an answer
+    is cached.
+    """
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. ask, 2. quotes to spans, 3. count. Raises `Stopped` when too many quotes are not found and `alarm` is `stop`.
+        """Ask, convert quotes to spans, and count. Raise `Stopped` when too many quotes are not found and `alarm` is
+        `stop`.
 
-        Counts: responses `annotated`; `spans` by list; annotations `without spans`; how quotes were found (`quotes`,
-        `unmatched rate`; of each question those of the answer that counts, or else of the last one); the `unmatched
-        rate of first answers`, which no retry has lowered; what became of the questions; and which responses gave none.
+        Counts: responses `annotated`; `spans` by list; annotations `without spans`; matches of quotes (`quotes`,
+        `unmatched rate`; for each question those of the answer that counts, or else of the last one); the `unmatched
+        rate of first answers`, before any retry; the outcomes of the questions; and the responses without an
+        annotation.
         """
         # 1.
         cases, skipped = self.cases(samples)
@@ -102,7 +106,7 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
 
 
 class Reading:
-    """Reads the answers to one question, and keeps the last one that can be used."""
+    """Reader of the answers to one question, which remembers the last usable answer."""
 
     def __init__(self, critic: Critic, case: ResponseCase) -> None:
         self.critic, self.text = critic, case.response.text
@@ -111,7 +115,7 @@ class Reading:
         self.usable: Parsed[Critique] | None = None
 
     def read(self, output: str) -> Parsed[Critique]:
-        """Return the critique of an answer. Raises ValueError when a quote of it is not found, too."""
+        """Return the critique in an answer. Raise ValueError also if a quote of it is not found."""
         parsed = self.critic.read(output, self.text)
         located = [entry for quotes in parsed.value.quotes.values() for entry in quotes.located]
         lost = [quote for quote, matches in located if not matches]
@@ -126,15 +130,13 @@ class Reading:
         return parsed
 
     def outcome(self, answer: Asked[Critique]) -> Asked[Critique]:
-        """Return the outcome of the question, in which an answer that lost some of its quotes counts where there is no
-        better one.
-        """
+        """Return the outcome of the question. An answer that lost some of its quotes counts if there is no better one."""
         if answer.value is not None or self.usable is None:
             return answer
         return replace(answer, value=self.usable.value, failure=None, reason=None, repaired=self.usable.repaired)
 
     @property
     def quotes(self) -> Sequence[Quotes]:
-        """Those of the answer that counts, or else of the last one that could be read."""
+        """Return the quotes of the answer that counts, or else of the last answer that could be read."""
         counting = self.usable or self.last
         return () if counting is None else list(counting.value.quotes.values())

@@ -1,6 +1,4 @@
-"""Annotations that people made, attached to the responses that they are about (Text2Grad, appendix I.1, "human
-feedback").
-"""
+"""Annotations by people, attached to the annotated responses (Text2Grad, appendix I.1, "human feedback")."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from fgrl.types import Annotation, PairVerdict, Record, Response, Sample, Span, 
 
 
 class ShortLine(Record):
-    """What a short line has beside its lists of quotes."""
+    """Fields of a short line besides its lists of quotes."""
 
     id: str
     response: str | None = None
@@ -31,21 +29,24 @@ class ShortLine(Record):
 
 
 class Mismatch(Exception):
-    """A part of the file belongs to nothing in the data; the arguments are the name of its count and the reason."""
+    """Error for a part of the file that matches nothing in the data. The arguments are the name of its count and the
+    reason.
+    """
 
 
 @register("human")
 class HumanAnnotations(QuoteSearch, NamedAnnotator):
     """Attaches annotations of people, from a file or from a column of the data.
 
-    Each line of the file is one JSON object, in one of two forms. A sample's record (`docs/how-to/records.md`) with
-    annotated responses: its annotations belong to the responses of the same text, in the sample of the same id. Or a
-    short form, whose quotes become spans as those of a language model do:
+    Each line of the file is one JSON object, in one of two forms. The first form is a sample's record
+    (`docs/how-to/records.md`) with annotated responses: its annotations belong to the responses with the same text in
+    the sample with the same id. The second is a short form, whose quotes become spans like the quotes of a language
+    model:
 
         {"id": "7", "good": ["by the sea"], "poor": [], "critique": "Vivid.", "by": "ada", "response": "the text"}
 
-    Only `id` is required; without `response` it is about the chosen one. Annotations that responses already have stay.
-    `meta.matches` of the response holds how the quotes of a short line were found.
+    Only `id` is required; without `response` the line refers to the chosen response. Existing annotations of responses
+    are kept. `meta.matches` of the response records how the quotes of a short line were found.
     """
 
     keeps_responses = True
@@ -53,19 +54,20 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
     version = 2
 
     path: Annotated[str | None, File] = None
-    """The file of annotations, JSON lines in UTF-8."""
+    """File of annotations: JSON lines in UTF-8."""
     column: str | None = None
-    """Instead of a file: the entry of a sample's `meta` that holds what a person wrote about its chosen response, e.g.
-    `feedback` of SLF5K. It becomes the critique."""
+    """Entry of a sample's `meta` with a person's comment on its chosen response, in place of a file, e.g. `feedback` of
+    SLF5K. The comment becomes the critique.
+    """
     labels: dict[str, float] = Field({"good": 1.0, "poor": -1.0}, min_length=1)
-    """The lists of quotes in a short line, and the label of the spans in each."""
+    """Lists of quotes in a short line, with the label of the spans in each list."""
     verdicts: bool = False
-    """Attach the comparisons in the file's records as well. They take the place of earlier ones by the same person of
-    the same two responses.
+    """Also attach the comparisons in the file's records. They replace earlier comparisons of the same two responses by
+    the same person.
     """
     refuse: bool = True
-    """Stop with an error where an annotation belongs to no response, or a quote is not found; else leave it out and
-    count it. (In a quick trial with `--limit`, samples that were not read are always only counted.)
+    """Stop with an error if an annotation belongs to no response, or a quote is not found. If false, leave it out and
+    count it. (In a quick trial with `--limit`, annotations of samples that were not read are only counted.)
     """
 
     _partial: bool = PrivateAttr(False)
@@ -84,11 +86,11 @@ class HumanAnnotations(QuoteSearch, NamedAnnotator):
         self._partial = run.limit is not None
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Raise `DataError` with the line for what does not match (with `refuse`) or is no annotation, and for two
-        annotations of one response by the same person.
+        """Attach the annotations. Raise `DataError` with the line for invalid or unmatched annotations (the latter with
+        `refuse`), and for two annotations of one response by the same person.
 
-        Counts: how many `annotations` were attached, to how many `responses`, and `verdicts`; how quotes were found;
-        and what belongs to nothing.
+        Counts: numbers of attached `annotations`, of annotated `responses`, and of `verdicts`; matches of quotes; and
+        unmatched parts.
         """
         changes = _Changes(samples)
         located = Located()
@@ -214,19 +216,21 @@ UNKNOWN = "of unknown samples"
 
 
 def _leading_space(text: str) -> int:
-    """Characters of white space at its beginning."""
+    """Return the number of white-space characters at the beginning of a text."""
     return len(text) - len(text.lstrip())
 
 
 def _moved(span: Span, shift: int) -> Span:
-    """Return a span of a record whose text begins with other white space than the data's."""
+    """Return a span of a record, shifted for the different amount of white space at the beginning of the text in the
+    data.
+    """
     if not shift:
         return span
     return span.model_copy(update={"start": max(0, span.start + shift), "end": max(0, span.end + shift)})
 
 
 class _Changes:
-    """Responses by their place in the data, and those that got annotations."""
+    """Responses by their place in the data, and the responses that got annotations."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self.samples = samples
@@ -234,7 +238,7 @@ class _Changes:
         self.changed: dict[tuple[int, int], Response] = {}
         self.added: set[tuple[int, int, str]] = set()
         self.verdicts: dict[tuple[int, frozenset[int], str], PairVerdict] = {}
-        """By sample, its two responses, and person."""
+        """Verdicts by sample, its two responses, and person."""
 
     def owner(self, name: str) -> int:
         if name not in self.owners:
@@ -242,8 +246,8 @@ class _Changes:
         return self.owners[name]
 
     def place(self, owner: int, text: str | None, index: int = 0) -> int:
-        """Return the response of this text, up to white space at its ends; without a text the chosen or only one. Of
-        several with the same text, the one at `index`, or else the first.
+        """Return the place of the response with this text, ignoring white space at its ends; without a text, of the
+        chosen or only response. If several have the same text, take the response at `index`, or else the first.
         """
         sample = self.samples[owner]
         if text is not None:
@@ -279,7 +283,7 @@ class _Changes:
         self.verdicts[key] = verdict
 
     def with_verdicts(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return copies with the comparisons."""
+        """Return copies of the samples with the comparisons."""
         new: dict[int, list[PairVerdict]] = {}
         for (owner, _pair, _by), verdict in self.verdicts.items():
             new.setdefault(owner, []).append(verdict)

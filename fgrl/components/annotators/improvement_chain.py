@@ -25,7 +25,7 @@ WRONG_COUNT = "wrong number of steps"
 
 @dataclass(frozen=True)
 class _Source:
-    """An annotation from which a chain is to be made."""
+    """An annotation that is the start of a chain."""
 
     case: ChainCase
     annotation: Annotation
@@ -47,29 +47,31 @@ class ImprovementChain(Annotator):
     """
 
     rewriter: Rewriter
-    """Who rewrites: a language model (`model`) or a rule (`delete`, `replace`)."""
+    """Author of the rewrites: a language model (`model`) or a rule (`delete`, `replace`)."""
     attempts: int = Field(3, ge=1)
-    """How often a chain is written at most. (Rules write it once.) Set `temperature` of a language model above 0, or
-    every attempt gives the same answer.
+    """Maximum number of attempts to write a chain. (Rules write it once.) Set the `temperature` of a language model
+    above 0, or every attempt gives the same answer.
     """
     limits: EditLimits = EditLimits()
-    """What one step may change."""
+    """Limits on the change in one step."""
     annotators: list[str] | None = None
-    """Only annotations by these people or models; null takes all."""
+    """Authors whose annotations are used, people or models; null uses all annotations."""
     several: Literal["one", "each"] = "one"
-    """Several people annotated a response: one of their annotations becomes a chain, or each of them. `one` chooses
-    among those with a disliked span by a hash of the response's place and the annotator's name, so annotators are used
-    about equally often.
+    """Use of several annotations of one response: one of them becomes a chain, or each of them. `one` chooses among the
+    annotations with a disliked span by a hash of the response's place and the annotator's name, so that annotators are
+    used about equally often.
     """
     taxonomy: Annotated[str | None, File] = None
-    """Settings of an annotation page, whose `taxonomy` has the text of each reason that was ticked. Null shows the
-    rewriter the reasons as they are stored.
+    """File of the settings of an annotation page, whose `taxonomy` contains the text of each selectable reason. Null
+    shows the stored reasons to the rewriter.
     """
 
     _failed: list[Sample] = PrivateAttr(default_factory=list)
 
     def behind(self) -> list[str]:
-        """Return the content of the files that `taxonomy` extends: its own counts anyway."""
+        """Return the digests of the files that `taxonomy` extends, for the cache key. The digest of `taxonomy` itself
+        is already part of it.
+        """
         if self.taxonomy is None:
             return []
         return [f"taxonomy extends {files.sha256_of_file(path)}" for path in page_settings.extended_by(self.taxonomy)]
@@ -79,12 +81,13 @@ class ImprovementChain(Annotator):
         super().setup(run)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. a case for each annotation, 2. attempts until each is a chain, 3. records and counts.
+        """Make a case for each annotation, attempt to write a chain for each, and record and count the results.
 
-        Counts: how many `chains` with how many `steps`; how many attempts were answered (`checked`), how many of them
-        `passed` the check, and the `check pass rate`, of all and of first attempts; `refused: ...`, answers by their
-        first problem; `failed: ...`, chains that could not be written by their last problem. With a language model:
-        `questions` (one for each chain, however often it was attempted), `answered` (chains), and what was spent.
+        Counts: numbers of `chains` and of `steps`; the number of answered attempts (`checked`), the number of those
+        that `passed` the check, and the `check pass rate`, of all and of first attempts; `refused: ...`, answers by
+        their first problem; `failed: ...`, chains that could not be written by their last problem. With a language
+        model: `questions` (one for each chain, regardless of the number of attempts), `answered` (chains), and the
+        expenses.
         """
         # 1.
         sources, skipped = self._sources(samples)
@@ -107,13 +110,13 @@ class ImprovementChain(Annotator):
         return complete
 
     def failed(self) -> list[Sample]:
-        """Return the annotated responses for which no chain could be written; `meta.chain` has the problems and the
-        answers.
+        """Return the annotated responses for which no chain could be written; `meta.chain` contains the problems and
+        the answers.
         """
         return self._failed
 
     def makes_at_most(self, expected: Expected) -> None:
-        """Not known: it depends on how many people annotated each response."""
+        """Leave the number unknown: it depends on the number of people who annotated each response."""
 
     def asks(self, given: Sequence[Sample]) -> list[Request]:
         return self.rewriter.asks([source.case for source in self._sources(given)[0]])
@@ -126,7 +129,9 @@ class ImprovementChain(Annotator):
         return {} if taxonomy is None else taxonomy.texts()
 
     def _sources(self, samples: Sequence[Sample]) -> tuple[list[_Source], dict[str, int]]:
-        """Return the annotations to make chains of, in order, and counts of the others and of responses without any."""
+        """Return the annotations for which to write chains, in order, and counts of the other annotations and of
+        responses without any.
+        """
         texts = self._texts()
         sources: list[_Source] = []
         skipped: Counter[str] = Counter()
@@ -172,8 +177,8 @@ class ImprovementChain(Annotator):
         )
 
     def _checked(self, case: ChainCase, outcome: ChainAttempt) -> tuple[ChainAttempt, list[tuple[Marked, Edit]]]:
-        """Return the attempt and what each step changed; or what is wrong with it: a custom rewriter need not check its
-        steps.
+        """Return the attempt and the change in each step, or the attempt with its problem. The check is necessary
+        because a custom rewriter may not check its steps.
         """
         if outcome.problem is not None:
             return outcome, []
@@ -186,7 +191,7 @@ class ImprovementChain(Annotator):
             return ChainAttempt(problem=broken.problem, detail=str(broken)), []
 
     def _edits(self, original: Marked, steps: Sequence[Marked]) -> Iterator[tuple[Marked, Edit]]:
-        """Each step with what it changed. Raises `BrokenStep`."""
+        """Yield each step with its change. Raise `BrokenStep` for a step that violates the limits."""
         before = original
         for number, after in enumerate(steps, start=1):
             yield after, self.limits.check(before, after, number)
@@ -222,14 +227,14 @@ class ImprovementChain(Annotator):
 
 
 def _lot(sample: Sample, place: int, annotation: Annotation) -> bytes:
-    """Rank of an annotation among those of one response. A new annotator changes the choice only where it comes
+    """Return the rank of an annotation among those of one response. A new annotator changes the choice only if it ranks
     first.
     """
     return hashlib.blake2b(f"{sample.id}\n{place}\n{annotation.by}".encode("utf-8", "surrogatepass")).digest()
 
 
 def _again(attempt: ChainAttempt) -> bool:
-    """Is another attempt to be made?"""
+    """Return True if another attempt should be made."""
     return attempt.problem is not None and attempt.answered
 
 

@@ -19,7 +19,7 @@ EXTENTS: dict[str, Extent] = {"all_relevant": "all", "partial_relevant": "part",
 
 
 class Marking(BaseModel):
-    """A marker's answer."""
+    """Answer of a language model that marks passages."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,7 +29,9 @@ class Marking(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _none_given(cls, value: Any) -> Any:
-        """Answers may leave out an empty list; the schema wants it, so that endpoints can hold a model to the whole."""
+        """Insert empty lists for missing ones. Answers may omit an empty list, but the schema requires it, so that
+        endpoints can enforce the whole object.
+        """
         return {"relevant_texts": [], **value} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
@@ -41,16 +43,16 @@ class Marking(BaseModel):
 
 @register("mark_by_llm")
 class MarkByLLM(Marker, QuotingAnnotator):
-    """A language model decides for each response and each criterion whether all of it, nothing or certain passages are
-    relevant, and quotes those. Each becomes a separate sample, as `mark_by_rules` makes them; `spans` (label 1) are
-    where the quotes stand.
+    """A language model decides for each response and each criterion whether the whole response, nothing or certain
+    passages are relevant, and quotes these passages. Each decision becomes a separate sample, as in `mark_by_rules`;
+    `spans` (label 1) are the places of the quotes.
 
-    `meta` holds `relevant` (`all`, `part`, `none`), `kept`, `scope` and `group` as far as a rule can tell (else null),
-    and `matches`: of each quote where it was found (`start`, `end`), how (`kind`: exact, normalised, fuzzy) and how
-    similar it is (`score`); one that was not found has `kind` null. An answer none of whose quotes is found cannot be
-    used; it is requested again, and then missing. The prompt file contains {criterion} and {response}, and may contain
-    {prompt}: `prompts/mark_taxonomy.txt` asks by scope and polarity, `prompts/mark_greedy.txt` for the passages that
-    matter most.
+    `meta` contains `relevant` (`all`, `part`, `none`), `kept`, `scope` and `group` as far as a rule can determine them
+    (else null), and `matches`. The latter records for each quote its place (`start`, `end`), the kind of match (`kind`:
+    exact, normalised, fuzzy; null if it was not found) and its similarity (`score`). An answer of whose quotes none is
+    found cannot be used; it is requested again, and finally missing. The prompt file contains {criterion} and
+    {response}, and may contain {prompt}: `prompts/mark_taxonomy.txt` asks by scope and polarity,
+    `prompts/mark_greedy.txt` for the passages that matter most.
     """
 
     version = 2
@@ -59,15 +61,16 @@ class MarkByLLM(Marker, QuotingAnnotator):
     required: ClassVar[tuple[str, ...]] = ("criterion", "response")
 
     criteria: Literal["all", "judged"] = "all"
-    """Ask about every criterion, or only about those that no rule checks."""
+    """Criteria that are asked about: all, or only those without a rule."""
     max_tokens: int | None = Field(1024, ge=1)
     temperature: float | None = Field(0.0, ge=0, le=100)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. ask, 2. quotes to spans, 3. count. Raises `Stopped` when too many quotes are not found and `alarm` is `stop`.
+        """Ask, convert quotes to spans, and count. Raise `Stopped` when too many quotes are not found and `alarm` is
+        `stop`.
 
-        Counts: how many `labels` and how much is relevant; how quotes were found (`quotes`, `unmatched rate`; those of
-        an answer that could not be used count too); what became of the questions, and what gave none.
+        Counts: the number of `labels` and the relevant share; matches of quotes (`quotes`, `unmatched rate`; quotes of
+        unusable answers count too); the outcomes of the questions, and the cases without a label.
         """
         # 1.
         plan, skipped = self.cases(samples)
@@ -98,7 +101,7 @@ class MarkByLLM(Marker, QuotingAnnotator):
         return plan, skipped | ({"checked by a rule": len(every) - len(plan)} if len(every) > len(plan) else {})
 
     def question(self, template: Prompt, case: Case, quotes: Quotes | None = None) -> Question[Extent]:
-        """`quotes` then holds those of the last answer that was read."""
+        """Return the question; `quotes` then contains the quotes of the last answer that was read."""
         located = self.quotes_of(case.response) if quotes is None else quotes
         values = {
             "prompt": as_text(case.sample.prompt),
@@ -117,10 +120,10 @@ class MarkByLLM(Marker, QuotingAnnotator):
 
 
 def read_marking(text: str, quotes: Quotes) -> Parsed[Extent]:
-    """How much of the response an answer marks; `quotes` takes its passages.
+    """Parse an answer and return how much of the response it marks; its passages are added to `quotes`.
 
-    Raises ValueError for an unparseable answer, or one none of whose passages is found, `Refused` for one that
-    declines.
+    Raises ValueError for an unparseable answer or an answer of which no passage is found, and `Refused` for an answer
+    that declines.
     """
     quotes.clear()
     marking = parse_json(text, Marking, "it declines to mark")

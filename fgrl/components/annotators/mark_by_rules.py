@@ -1,4 +1,4 @@
-"""Relevance labels from the rules themselves: no language model is asked ("Rubrics to Tokens", appendix C.3)."""
+"""Relevance labels from the rules themselves, without a language model ("Rubrics to Tokens", appendix C.3)."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from fgrl.types import Sample, Span
 
 @register("mark_by_rules")
 class MarkByRules(UsesRules, Marker, Annotator):
-    """Each response with each criterion that has a check becomes a separate sample, whose spans (label 1) are the
-    characters that the rule's verdict depends on.
+    """Each response with each criterion that has a check becomes a separate sample. Its spans (label 1) are the
+    characters on which the rule's verdict depends.
 
-    What must be there is marked where the rule is kept, what must not be there where it is broken; a rule about the
-    whole response, and one that is broken nowhere in particular, marks all of it. `meta` holds `kept`, `scope`
-    (`global`, `positive`, `negative`), `relevant` (`all`, `part`, `none`) and `group` (the rule's name). Criteria
-    without a check, and verdicts that are undecided, give no sample and are counted.
+    A rule that requires something marks it if the rule is satisfied; a rule that forbids something marks it if the rule
+    is violated. A rule on the whole response, and a violation without a place, mark the whole response. `meta` contains
+    `kept`, `scope` (`global`, `positive`, `negative`), `relevant` (`all`, `part`, `none`) and `group` (the rule's
+    name). Criteria without a check, and verdicts that are undecided, give no sample and are counted.
     """
 
     taxonomy: bool = True
-    """False marks what speaks for a criterion, or else against it, whatever the verdict, and a whole response never: as
-    an annotator does who only looks for what is related (Table 4, greedy).
+    """If false, mark the characters that satisfy a criterion, or otherwise those that violate it, whatever the verdict,
+    and never a whole response. This is like an annotator who only looks for related passages (Table 4, greedy).
     """
 
     def by_samples(self) -> bool:
         return self.max_all is None
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return the annotated samples. Counts: how many `labels`, of how many the criterion is `kept`, how much is
-        relevant, and what gave no label.
+        """Return the annotated samples. Counts: the number of `labels`, of satisfied criteria (`kept`), the relevant
+        share, and the cases without a label.
         """
         labelled = []
         all_cases, skipped = cases(samples)
@@ -59,6 +59,8 @@ class MarkByRules(UsesRules, Marker, Annotator):
 
 
 def related(rule: Verifier, response: str) -> list[Span]:
-    """Return what speaks for the rule, or else against it, with the label 1; nothing where the rule cannot say."""
+    """Return the characters that satisfy the rule, or otherwise those that violate it, with the label 1; an empty list
+    if the rule cannot locate any.
+    """
     spans = rule.evidence(response) or rule.violations(response) or []
     return [span.model_copy(update={"label": 1.0}) for span in spans]

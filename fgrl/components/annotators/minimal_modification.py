@@ -1,5 +1,5 @@
-"""Negatives by minimal modification: a response that keeps a criterion, changed as little as it takes to break it
-("Rubrics to Tokens", section 4.1 and appendix C.4).
+"""Negatives by minimal modification: a response that satisfies a criterion, changed just enough to violate it ("Rubrics
+to Tokens", section 4.1 and appendix C.4).
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ distance = lazy.load("rapidfuzz.distance")
 KEPT, UNDECIDED = "it still keeps the rule", "whether it breaks the rule is unknown"
 UNCHANGED, TOO_FAR = "it is the response as it was", "it changes too much"
 REASONS = {KEPT: "still kept", UNDECIDED: "undecided", UNCHANGED: "unchanged", TOO_FAR: "changed too much"}
-"""Why a rewrite cannot be used, and what the summary calls it."""
+"""Reasons why a rewrite cannot be used, with their names in the summary."""
 HOW = "minimal_modification"
 
 
 @register(HOW)
 class MinimalModification(NegativeMaker):
-    """A language model rewrites responses so that each breaks one criterion of its rubric, with the smallest edits.
+    """A language model rewrites responses so that each violates one criterion of its rubric, with the smallest edits.
 
-    Every rewrite becomes a separate sample; `meta` holds `negative`, `broken` (the criterion), `from`, `certain` (a
-    rule decided that it is broken) and `change` (the share of characters that changed). Where the criterion has a rule,
-    a response that breaks it already is not rewritten, and a rewrite that does not break it is requested again, then
-    dropped and counted. Of a response that is a negative already, the criterion that it was made to break counts as
-    broken. The prompt file contains {criterion} and {response}, and may contain {prompt}:
-    `prompts/rewrite_minimal.txt`.
+    Every rewrite becomes a separate sample; `meta` contains `negative`, `broken` (the criterion), `from`, `certain`
+    (true if a rule decided that the criterion is violated) and `change` (the share of changed characters). If the
+    criterion has a rule, a response that already violates it is not rewritten. A rewrite that does not violate it is
+    requested again, and finally dropped and counted. In a response that is already a negative, its intentionally
+    violated criterion counts as violated. The prompt file contains {criterion} and {response}, and may contain
+    {prompt}: `prompts/rewrite_minimal.txt`.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = ("prompt", "criterion", "response")
     required: ClassVar[tuple[str, ...]] = ("criterion", "response")
 
     per_response: int | None = Field(1, ge=1)
-    """How many criteria of a response to break, one per rewrite; which ones is drawn. Null breaks each."""
+    """Number of criteria to violate per response, one per rewrite, drawn at random; null violates each criterion."""
     max_change: float = Field(0.5, gt=0, le=1)
-    """Greatest share of characters that may change (normalised Levenshtein distance)."""
+    """Maximum share of characters that may change (normalized Levenshtein distance)."""
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return the annotated samples. Counts: how many `negatives`, of how many a rule is `certain`; why rewrites
-        could not be used; what became of the questions; and criteria that were `broken already` or `undecided already`.
+        """Return the annotated samples. Counts: the number of `negatives`, and of those for which a rule is `certain`;
+        the reasons for unusable rewrites; the outcomes of the questions; and criteria that were `broken already` or
+        `undecided already`.
         """
         template, (targets, skipped) = self.template(), self.cases(samples)
         asked = ask(self.client, [self.question(template, target) for target in targets], self.tries)
@@ -105,7 +106,7 @@ class MinimalModification(NegativeMaker):
         return Question(self.request(template, values, about=case.sample.id), read)
 
     def _rewrite(self, target: Target, text: str) -> str:
-        """Return the rewrite, when it can be used; else raises ValueError with the reason."""
+        """Return the rewrite if it can be used. Raise ValueError with the reason otherwise."""
         if not text:
             raise ValueError("it is empty")
         if declines(text) and not declines(target.response):
@@ -126,8 +127,8 @@ class MinimalModification(NegativeMaker):
 
 
 def change(before: str, after: str) -> float:
-    """Share of characters that changed: Levenshtein distance over the longer length, without white space at the
-    ends.
+    """Return the share of changed characters: Levenshtein distance divided by the longer length, without white space at
+    the ends.
     """
     return float(distance.Levenshtein.normalized_distance(before.strip(), after.strip()))
 

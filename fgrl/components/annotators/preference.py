@@ -1,4 +1,4 @@
-"""Which of two responses a judge prefers: AI feedback (Lee et al. 2023, RLAIF; the baseline of RLA's Table 1)."""
+"""Preference of a judge between two responses: AI feedback (Lee et al. 2023, RLAIF; the baseline of RLA's Table 1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fgrl.registry import register
 from fgrl.types import PairVerdict, Sample
 
 TOKENS = {"text": 4, "json": 256, "logprobs": 1}
-"""Length limits of the kinds of verdict."""
+"""Default length limits, by kind of verdict."""
 
 
 class Judgement(BaseModel):
@@ -43,10 +43,10 @@ class Shown:
     """Two responses of a sample in the order in which a question shows them."""
 
     owner: int
-    """Place of the sample among the samples that were given."""
+    """Index of the sample among the given samples."""
     sample: Sample
     first: int
-    """Place among the sample's responses."""
+    """Index of the first response among the sample's responses."""
     second: int
 
 
@@ -55,11 +55,11 @@ class Preference(AskingAnnotator):
     """A judge compares every two distinct responses of a sample.
 
     Each comparison becomes an entry of the sample's `verdicts`: `first` and `second` (their places among the
-    responses), `verdict` (`first`, `second`, `tie`, or null when it is missing), `agree` (did both orders give the same
-    verdict? null when one is missing or was not asked for) and `p`, the judge's probability that the first is better.
-    The pair builder `judged` makes preference pairs of them. The prompt file contains {first} and {second}, and may
-    contain {question} (`meta.question`, or else the prompt's last user turn), {context} (`meta.context`, or else the
-    turns before it) and {reference}.
+    responses), `verdict` (`first`, `second`, `tie`, or null if it is missing), `agree` (true if both orders gave the
+    same verdict; null if one is missing or was not requested) and `p`, the judge's probability that the first is
+    better. The pair builder `judged` makes preference pairs from them. The prompt file contains {first} and {second},
+    and may contain {question} (`meta.question`, or else the prompt's last user turn), {context} (`meta.context`, or
+    else the turns before it) and {reference}.
     """
 
     keeps_responses = True
@@ -69,33 +69,36 @@ class Preference(AskingAnnotator):
     required: ClassVar[tuple[str, ...]] = ("first", "second")
 
     orders: Orders = "both"
-    """Ask with either response shown first, or only as they were drawn (a judge's taste for a place is then part of the
-    verdict)."""
+    """Order of the two responses in a question: ask in both orders, or only in the order in which they were drawn. With
+    one order, the judge's position bias affects the verdict.
+    """
     verdict: Literal["text", "json", "logprobs"] = "text"
-    """How the judge answers: the text 1, 2 or tie; JSON `{"better": "1"}`, held to by a schema where the endpoint can;
-    or the log-probabilities of the tokens 1 and 2 as its first token, whatever it goes on to write (Lee et al. 2023,
+    """Form of the judge's answer: the text 1, 2 or tie; JSON `{"better": "1"}`, enforced by a schema if the endpoint
+    supports it; or the log-probabilities of the tokens 1 and 2 as its first token, whatever follows (Lee et al. 2023,
     section 2.2).
     """
     disagreement: Disagreement = "average"
-    """The two orders say different things: take the mean of the two probabilities (as Lee et al. do; two opposite texts
-    are then a tie), leave the verdict missing, or call it a tie.
+    """Treatment of two orders that disagree: take the mean of the two probabilities (as Lee et al. do; two opposite
+    texts are then a tie), leave the verdict missing, or call it a tie.
     """
     top_logprobs: int = Field(20, ge=2)
-    """With `verdict: logprobs`, how many of the most probable tokens to ask for."""
+    """Number of the most probable tokens to request, with `verdict: logprobs`."""
     weigh: bool = False
-    """With `verdict: text`, also ask for log-probabilities and take `p` from them where the endpoint gives them."""
+    """With `verdict: text`, also request log-probabilities and take `p` from them if the endpoint provides them."""
     tries: int = Field(2, ge=1)
-    """How often a question is asked at most when the answer is no verdict. (`verdict: logprobs` reads any answer.)"""
+    """Maximum number of times a question is asked while the answer is no verdict. (`verdict: logprobs` reads any
+    answer.)
+    """
     max_tokens: int | None = Field(None, ge=1)
-    """Length limit of an answer; null is 4 for text, 256 for JSON, 1 for log-probabilities. Models that think before
-    they answer need more.
+    """Maximum number of tokens of an answer; null is 4 for text, 256 for JSON, 1 for log-probabilities. Models that
+    think before they answer need more.
     """
     temperature: float | None = Field(0.0, ge=0, le=100)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return the annotated samples. Counts: `pairs` of responses; `position bias`: of the judgements that chose,
-        the share that chose the one shown first (0.5 is none); `disagreements` of the two orders; `ties` and `missing`
-        verdicts; what became of the questions.
+        """Return the annotated samples. Counts: `pairs` of responses; `position bias`: the share of decided judgements
+        that chose the response shown first (0.5 is no bias); `disagreements` of the two orders; `ties` and `missing`
+        verdicts; the outcomes of the questions.
         """
         template, (shown, _skipped) = self.template(), self.cases(samples)
         asked = ask(self.client, [self.question(template, case) for case in shown], self.tries)
@@ -115,7 +118,7 @@ class Preference(AskingAnnotator):
         return expected.samples * pairs * (2 if self.orders == "both" else 1)
 
     def cases(self, samples: Sequence[Sample]) -> tuple[list[Shown], dict[str, int]]:
-        """Return the two orders of a pair are neighbours."""
+        """Return the cases to judge. The two orders of a pair are neighbours."""
         shown = [
             Shown(owner, sample, *pair)
             for owner, sample in enumerate(samples)
@@ -167,7 +170,7 @@ class Preference(AskingAnnotator):
 
 
 def distinct(sample: Sample) -> list[int]:
-    """Places of a sample's responses, the first of each text (white space around it does not count)."""
+    """Return the places of a sample's distinct responses, the first of each text (surrounding white space is ignored)."""
     if not sample.responses:
         raise DataError(f"sample {sample.id} has no responses: preference wants samples of a `sample` stage")
     seen: dict[str, int] = {}
@@ -177,7 +180,7 @@ def distinct(sample: Sample) -> list[int]:
 
 
 def about(sample: Sample, prompt: Prompt) -> dict[str, str]:
-    """Question, context and reference of a sample, as far as the prompt asks for them. Raises `DataError`."""
+    """Return question, context and reference of a sample, if the prompt uses them. Raise `DataError` if one is missing."""
     turns = [] if isinstance(sample.prompt, str) else sample.prompt
     asked = sample.prompt if isinstance(sample.prompt, str) else turns[-1].content
     before = "\n\n".join(turn.content for turn in turns[:-1])

@@ -1,4 +1,4 @@
-"""A label for every step of a response: what a process reward model is trained on (Text2Grad, appendix N)."""
+"""Labels for every step of a response: training data for a process reward model (Text2Grad, appendix N)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fgrl.types import Sample
 
 @register("prm")
 class StepLabels(UnitLabeller):
-    """A language model labels every step of a response: 1 correct, -1 not. Each step is a separate span.
+    """A language model labels every step of a response: 1 correct, -1 incorrect. Each step is a separate span.
 
     Steps are sentences, clauses, or the statements of a Python program (`fgrl.feedback.text_units`). A program that
     cannot be parsed is divided into its lines, and counted. The prompt file contains {units}, the steps with their
@@ -31,7 +31,7 @@ class StepLabels(UnitLabeller):
     allowed: ClassVar[tuple[int, ...]] = (1, -1)
 
     unit: UnitKind
-    """What a step is: a sentence, a clause, or a statement of a program."""
+    """Unit of a step: a sentence, a clause, or a statement of a program."""
 
     _unparsed: int = PrivateAttr(0)
 
@@ -43,8 +43,8 @@ class StepLabels(UnitLabeller):
         return made
 
     def counts(self) -> dict[str, Any]:
-        """As of every labeller of units; also the programs that were `divided into lines`, because they cannot be
-        parsed.
+        """Return the counts of every annotator of units, and the programs that were `divided into lines` because they
+        cannot be parsed.
         """
         return super().counts() | ({"divided into lines": self._unparsed} if self._unparsed else {})
 

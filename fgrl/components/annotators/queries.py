@@ -17,7 +17,7 @@ from fgrl.types import Sample
 
 
 class QueryList(BaseModel):
-    """An answer."""
+    """Answer with a list of queries."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -34,10 +34,10 @@ class Queries(AskingAnnotator):
     """A language model invents queries about a document; each query becomes the prompt of a separate sample.
 
     The document is the entry of a sample's `meta` that `document` names, or else the prompt. A new sample has the id of
-    the document's with the query's number, the document in that entry of `meta`, and nothing else than the `meta` of
-    the document's sample. An answer with more or fewer queries than `count`, an empty query or one that is there twice
-    is requested again with the reason; then the document has no queries, and is counted. The prompt file contains
-    {document}, and may contain {count}: `prompts/queries_from_document.txt`.
+    the document's sample with the query's number, the document in that entry of `meta`, and otherwise only the `meta`
+    of the document's sample. An answer with a number of queries other than `count`, with an empty query or with a
+    repeated query is requested again with the reason. After that, the document has no queries and is counted. The
+    prompt file contains {document}, and may contain {count}: `prompts/queries_from_document.txt`.
     """
 
     version = 2
@@ -46,18 +46,20 @@ class Queries(AskingAnnotator):
     required: ClassVar[tuple[str, ...]] = ("document",)
 
     count: int = Field(5, ge=1)
-    """Queries for each document."""
+    """Number of queries for each document."""
     document: str = "document"
     """Entry of `meta` that holds the document."""
     max_words: int | None = Field(None, ge=1)
-    """The most words of a document; null takes any."""
+    """Maximum number of words of a document; null accepts any length."""
     longer: Literal["drop", "cut"] = "drop"
-    """A document with more words than `max_words`: leave it out and count it, or keep its first `max_words` words."""
+    """Treatment of a document with more words than `max_words`: leave it out and count it, or keep its first
+    `max_words` words.
+    """
     max_tokens: int | None = Field(2048, ge=1)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return the queries. Counts: how many `queries` about how many `documents`, `documents without queries` since
-        no answer could be used, what became of the questions, and documents that were `empty`, `too long` or `cut`.
+        """Return the queries. Counts: the numbers of `queries` and of `documents`, `documents without queries` because
+        no answer could be used, the outcomes of the questions, and documents that were `empty`, `too long` or `cut`.
         """
         template, (cases, skipped) = self.template(), self.cases(samples)
         asked = ask(self.client, [self.question(template, case) for case in cases], self.tries)
@@ -122,7 +124,7 @@ class Queries(AskingAnnotator):
 
 
 def queries_schema(count: int) -> dict[str, Any]:
-    """Return the JSON schema of an answer with this many queries."""
+    """Return the JSON schema of an answer with this number of queries."""
     queries = {"type": "array", "items": {"type": "string"}, "minItems": count, "maxItems": count}
     return {
         "title": "queries",

@@ -1,5 +1,5 @@
-"""Rewrites that follow a critique: what ILF trains on (Scheurer et al. 2023), and reflection (Text2Grad, Table 2: ILF,
-SFT + Reflection).
+"""Rewrites that follow a critique: training data of ILF (Scheurer et al. 2023), and reflection (Text2Grad, Table 2:
+ILF, SFT + Reflection).
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from fgrl.types import Annotation, Request, Response, Sample
 
 @register("refine")
 class Refine(NamedAnnotator, AskingAnnotator):
-    """A language model rewrites the chosen (or only) response of a sample as an annotation of it asks. The rewrite
-    becomes a further response, and the chosen one: `sft` trains on it, and an evaluation takes it as a given answer.
+    """A language model rewrites the chosen (or only) response of a sample according to one of its annotations. The
+    rewrite is added as a response and becomes the chosen one: `sft` trains on it, and an evaluation takes it as a given
+    answer.
 
-    The rewrite's `by` is the name in `by`; its `meta.refines` is the place of the response that was rewritten,
-    `meta.critic` who criticised it, and `meta.critique` the critique. Of several rewrites the one is taken that the
-    annotator `best` scores highest. The prompt file contains {response} and {critique}, and may contain {prompt},
-    {reference}, {good}, {poor} and {neutral} (the passages of the annotation by their label, one a line), {tests} and
-    {outcome}: `prompts/refine.txt`. An answer that is empty or declines is requested again, and then missing.
+    The rewrite's `by` is the name in `by`; its `meta.refines` is the place of the rewritten response, `meta.critic` the
+    author of the critique, and `meta.critique` the critique. If there are several rewrites, the annotator `best`
+    selects the one with the highest score. The prompt file contains {response} and {critique}, and may contain
+    {prompt}, {reference}, {good}, {poor} and {neutral} (the passages of the annotation by their label, one a line),
+    {tests} and {outcome}: `prompts/refine.txt`. An answer that is empty or declines is requested again, and then
+    missing.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = (*PLACEHOLDERS, "critique", "good", "poor", "neutral")
     required: ClassVar[tuple[str, ...]] = ("response", "critique")
 
     by: str | None = None
-    """Who wrote the rewrites, as their `by` has it; null is `refine`."""
+    """Author name of the rewrites, stored in their `by`; null is `refine`."""
     critic: str | None = None
-    """Whose annotation to follow; null takes the last one that has a critique or spans."""
+    """Author of the annotation to follow; null takes the last annotation that has a critique or spans."""
     n: int = Field(1, ge=1)
-    """How many rewrites to draw of each response. Set `temperature` where there are several."""
+    """Number of rewrites to draw for each response. Set `temperature` if there are several."""
     best: Annotator | None = None
-    """Scores the rewrites: `similarity` to the reference, `rubric_score` with rules, ... (none that asks a language
-    model).
+    """Annotator that scores the rewrites: `similarity` to the reference, `rubric_score` with rules, or another one that
+    asks no language model.
     """
     missing: Literal["drop", "keep"] = "drop"
-    """A sample without a critique or without a usable rewrite: drop it, or keep it as it is, as an evaluation needs one
-    answer to each prompt."""
+    """Treatment of a sample without a critique or without a usable rewrite: drop it, or keep it unchanged, as an
+    evaluation needs one answer to each prompt.
+    """
     max_tokens: int | None = Field(4096, ge=1)
 
     @model_validator(mode="after")
@@ -64,11 +67,11 @@ class Refine(NamedAnnotator, AskingAnnotator):
         return self
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """1. ask n times about each response, 2. score and choose, 3. put the rewrite behind the other responses.
+        """Ask n times about each response, score and choose, and add the rewrite after the other responses.
 
-        Counts: samples that were `refined`, usable `rewrites`, those that are `unchanged`, how many of the chosen ones
-        have a score (`scored`), samples `dropped` or `kept as they were`, what became of the questions, and which
-        samples gave none.
+        Counts: samples that were `refined`, usable `rewrites`, the `unchanged` ones among them, the chosen rewrites
+        with a score (`scored`), samples `dropped` or `kept as they were`, the outcomes of the questions, and the
+        samples without a rewrite.
         """
         # 1.
         cases, skipped = self.cases(samples)
@@ -147,7 +150,7 @@ class Refine(NamedAnnotator, AskingAnnotator):
         return [Question(request, read) for request in requests]
 
     def _annotation(self, case: ResponseCase) -> Annotation | None:
-        """Return the annotation to follow; None when there is none with a critique or spans."""
+        """Return the annotation to follow; None if no annotation has a critique or spans."""
         own = [
             annotation
             for annotation in case.response.annotations
@@ -167,8 +170,8 @@ class Refine(NamedAnnotator, AskingAnnotator):
         ]
 
     def _choose(self, cases: Sequence[ResponseCase], drawn: Sequence[Sequence[Response]]) -> list[Response | None]:
-        """Return the rewrite of each case with the highest score, the first of equal ones; None where there is none, or
-        none with a score.
+        """Return the rewrite of each case with the highest score (the first in case of a tie); None if no rewrite has a
+        score.
         """
         if self.best is None:
             return [own[0] if own else None for own in drawn]
@@ -190,7 +193,7 @@ class Refine(NamedAnnotator, AskingAnnotator):
 
 
 def _quoted(text: str, annotation: Annotation, fits: Any) -> str:
-    """Return the passages of an annotation whose label fits, one a line."""
+    """Return the passages of an annotation with a matching label, one per line."""
     passages = [text[span.start : span.end] for span in annotation.spans if fits(span.label)]
     return "\n".join(f"- {passage}" for passage in passages) or NONE
 

@@ -1,4 +1,4 @@
-"""How much of its prompt's rubric a response keeps."""
+"""Share of its prompt's rubric that a response satisfies."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from fgrl.types import Request, Sample
 
 @register("rubric_score")
 class RubricScore(RubricChecker, Annotator):
-    """A response's score is the share of the criteria that it keeps (CSR), or 1 for all of them and else 0 (AON).
+    """A response's score is the share of satisfied criteria (CSR), or 1 if all are satisfied and 0 otherwise (AON).
 
-    A response of which a verdict is missing has no score, and is counted. `all_ranked` makes pairs of the scored
-    responses; with `best` the one with the highest score is chosen, and `sft` trains on it.
+    A response with a missing verdict has no score, and is counted. `all_ranked` makes pairs of the scored responses.
+    With `best`, the response with the highest score becomes the chosen one, and `sft` trains on it.
     """
 
     keeps_responses = True
 
     score: Literal["csr", "aon"] = "csr"
-    """Eq. 3 or Eq. 2 of "Rubrics to Tokens"."""
+    """Score of a response: `csr` (Eq. 3 of "Rubrics to Tokens") or `aon` (Eq. 2)."""
     best: bool = False
-    """Choose the response with the highest score (the first of equal ones); samples of which no response has a score
-    are dropped and counted.
+    """Choose the response with the highest score (the first in case of a tie). Samples without any score are dropped
+    and counted.
     """
     least: float = Field(0.0, ge=0, le=1)
-    """With `best`: drop samples whose best score is lower than this."""
+    """Minimum score with `best`: samples whose best score is lower are dropped."""
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
         owners = [sample for sample in samples for _ in sample.responses]
@@ -58,8 +58,8 @@ class RubricScore(RubricChecker, Annotator):
         return self.judge_requests([(sample, response.text) for sample in given for response in sample.responses])
 
     def counts(self) -> dict[str, Any]:
-        """`mean score` of the responses that have one, responses `without a score`, samples `dropped`, the judge's, and
-        how many of its `questions` were `answered`, which the stage's `max_missing` reads.
+        """Return the counts: `mean score` of the scored responses, responses `without a score`, samples `dropped`, the
+        judge's counts, and the number of its `questions` that were `answered`, which the stage's `max_missing` reads.
         """
         of_judge = {} if self.judge is None else self.judge.counts()
         counts = self._counted | {f"judge {name.replace('_', ' ')}": count for name, count in of_judge.items()}
@@ -69,7 +69,9 @@ class RubricScore(RubricChecker, Annotator):
         return counts
 
     def _score(self, verdicts: Sequence[bool | None]) -> float | None:
-        """Return a verdict that is missing leaves the share unknown, unless another one decides an AON."""
+        """Return the score of the verdicts; None if a missing verdict leaves the share unknown. Another verdict may
+        still decide an AON.
+        """
         if self.score == "aon":
             return rubrics.all_kept(verdicts)
         return None if None in verdicts else rubrics.share_kept(verdicts)

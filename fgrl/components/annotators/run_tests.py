@@ -1,4 +1,4 @@
-"""Whether the responses pass the tests of their prompts."""
+"""Results of the tests of a prompt on its responses."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fgrl.types import Response, Sample
 class RunTests(UsesRules, Annotator):
     """Runs the program in every response on the tests of its prompt, in the sandbox (`code:tests` of the rubric).
 
-    A response that passes has the score 1, one that fails 0; one without a verdict has no score and is counted, and a
-    prompt none of whose responses has a verdict is dropped and counted. A response's `meta.tests` is `{"passed": true |
-    false | null, "detail": the first error}`, which prompts about programs show. With the pair builder `all_ranked` and
+    A response that passes has the score 1, a response that fails 0. A response without a verdict has no score and is
+    counted. A prompt without any verdict is dropped and counted. A response's `meta.tests` is `{"passed": true | false
+    | null, "detail": the first error}`, which prompts about programs show. With the pair builder `all_ranked` and
     `ties: drop` every passing response of a prompt is preferred to every failing one.
     """
 
     keeps_responses = True
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return the annotated samples. Counts: responses by outcome, how many prompts have passing and failing ones,
-        and how many prompts were dropped.
+        """Return the annotated samples. Counts: responses by outcome, the number of prompts with both passing and
+        failing responses, and the number of dropped prompts.
         """
         seen: Counter[str] = Counter()
         annotated = []
@@ -71,6 +71,6 @@ def _has_verdict(sample: Sample) -> bool:
 
 
 def _together(outcomes: Sequence[ProgramOutcome]) -> ProgramOutcome:
-    """Of several sets of tests: the first that failed, else the first without a verdict, else a pass."""
+    """Combine several sets of tests: the first that failed, else the first without a verdict, else a pass."""
     order = {False: 0, None: 1, True: 2}
     return min(outcomes, key=lambda outcome: order[outcome.passed])

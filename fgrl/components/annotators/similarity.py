@@ -1,4 +1,4 @@
-"""How close a response is to the label (RLA, section 3.1)."""
+"""Similarity of a response to the label (RLA, section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fgrl.types import Sample
 
 @register("similarity")
 class Similarity(Closeness, ReferenceScorer):
-    """A response's score is the cosine of its sentence embedding and the reference's (RLA, Eq. 2); of several
-    references the closest counts. Samples whose references are missing or refusals are dropped and counted.
+    """A response's score is the cosine of its sentence embedding and the reference's (RLA, Eq. 2); if there are several
+    references, the closest one counts. Samples whose references are missing or refusals are dropped and counted.
     """
 
     def scores(self, rows: Sequence[tuple[Sample, str, list[str]]]) -> list[float]:

@@ -1,6 +1,4 @@
-"""A second look at annotations before something is trained on them (Text2Grad, appendix M.1: offline span
-validation).
-"""
+"""Validation of annotations before training on them (Text2Grad, appendix M.1: offline span validation)."""
 
 from __future__ import annotations
 
@@ -19,33 +17,35 @@ from fgrl.types import Annotation, Request, Response, Sample, Span
 
 LOST = "quote not found"
 ROUNDING = 1e-3
-"""More than what rounding takes from a recorded score."""
+"""Tolerance for the rounding of a recorded score."""
 
 
 @register("validate_spans")
 class ValidateSpans(Annotator):
-    """Checks the spans of annotations, and drops or renews what is flawed.
+    """Checks the spans of annotations, and drops or replaces flawed ones.
 
-    A span is flawed when it is blank; when it is broader than `widest`; when `meta.matches` of its response, where
-    annotators record their quotes, has no quote for it, has one that the text there no longer matches, or one that was
-    found only more loosely than `kind`. A quote that was not found is a flaw of its annotation. Annotations without
-    such a record (of people who marked in the text itself) are checked for blank and broad spans.
+    A span is flawed if it is blank or wider than `widest`. It is also flawed if `meta.matches` of its response, where
+    annotators record their quotes, contains no quote for it, a quote that no longer matches the text there, or a quote
+    with a looser match than `kind`. A quote that was not found is a flaw of its annotation. Annotations without such a
+    record (of people who marked in the text itself) are checked for blank and broad spans.
     """
 
     version = 2
 
     action: Literal["drop_span", "drop_response", "reannotate"]
-    """Drop the flawed spans; drop responses with a flawed annotation; or have `annotator` annotate these responses
-    again (spans that are flawed then, too, are dropped).
+    """Treatment of flaws: drop the flawed spans; drop responses with a flawed annotation; or have `annotator` annotate
+    these responses again (spans that are still flawed are then dropped).
     """
     annotator: Annotator | None = None
-    """Annotates again. With the settings of the first annotator and another `draw`, since its answers are stored."""
+    """Annotator for the second annotation. Use the settings of the first annotator with another `draw`, because its
+    answers are cached.
+    """
     by: str | None = None
-    """Check only annotations by this person or model; null checks all."""
+    """Author whose annotations are checked, a person or a model; null checks all."""
     widest: float | None = Field(None, gt=0, le=1)
-    """Greatest share of the response's characters that a span may cover; null is any."""
+    """Maximum share of the response's characters that a span may cover; null allows any."""
     kind: Kind = "fuzzy"
-    """The loosest match of a quote that is accepted: `exact`, `normalised` or `fuzzy`."""
+    """Loosest kind of match of a quote that is accepted: `exact`, `normalised` or `fuzzy`."""
 
     @model_validator(mode="after")
     def _annotator_for_reannotating(self) -> ValidateSpans:
@@ -54,8 +54,8 @@ class ValidateSpans(Annotator):
         return self
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Return the checked samples. Counts: how many `annotations` and `spans` were checked; flaws by kind; `flawed
-        responses`; and what was dropped or annotated again, with the counts of `annotator`.
+        """Return the checked samples. Counts: the numbers of checked `annotations` and `spans`; flaws by kind; `flawed
+        responses`; and the dropped or repeated annotations, with the counts of `annotator`.
         """
         every = [annotation for sample in samples for one in sample.responses for annotation in self._own(one)]
         flaws = Counter(
@@ -84,7 +84,7 @@ class ValidateSpans(Annotator):
         return self.annotator.asks([self._stripped(case) for case in self.flawed(given)])
 
     def asks_at_most(self, expected: Expected) -> Any:
-        """Of a stage that has not run: as if everything were flawed."""
+        """Return the upper bound for a stage that has not run, as if everything were flawed."""
         if self.annotator is None:
             return 0
         responses = expected.responses
@@ -180,7 +180,7 @@ class ValidateSpans(Annotator):
         return with_responses(samples, renewed)
 
     def _stripped(self, case: ResponseCase) -> Sample:
-        """Return the sample with the response alone, without its flawed annotations and the record of their quotes."""
+        """Return the sample with only this response, without its flawed annotations and the record of their quotes."""
         names = {annotation.by for annotation in self._flawed(case.response)}
         others = [one for one in case.response.annotations if one.by not in names]
         matches = {name: own for name, own in case.response.meta.get(MATCHES, {}).items() if name not in names}
@@ -190,13 +190,13 @@ class ValidateSpans(Annotator):
 
 
 def _records(response: Response, annotation: Annotation) -> list[dict[str, Any]] | None:
-    """How the annotation's quotes were found; None when nobody recorded it."""
+    """Return the record of the annotation's quotes; None if there is no record."""
     found: list[dict[str, Any]] | None = response.meta.get(MATCHES, {}).get(annotation.by)
     return found
 
 
 def _matches(record: dict[str, Any], passage: str) -> bool:
-    """Is the passage what the record's quote was found as?"""
+    """Return True if the passage still matches the record of its quote."""
     quote, kind = record["quote"], record["kind"]
     if kind == "exact":
         return bool(quote == passage)
@@ -207,10 +207,9 @@ def _matches(record: dict[str, Any], passage: str) -> bool:
 
 
 def _without(sample: Sample, places: set[int]) -> Sample | None:
-    """Return the sample without some responses, with what refers to the others moved along; None when every response is
-    among them.
+    """Return the sample without some responses, with adjusted references to the others; None if no response remains.
 
-    A sample that loses its chosen response has none that is chosen: the others may still train a critic.
+    A sample that loses its chosen response has no chosen response: the others may still train a critic.
     """
     stay = [place for place in range(len(sample.responses)) if place not in places]
     if not stay:

@@ -1,1 +1,1 @@
-"""Language models that annotators, judges and rewriters ask."""
+"""Clients of language models, for annotators, judges and rewriters."""

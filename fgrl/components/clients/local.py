@@ -1,7 +1,7 @@
 """A language model in this process.
 
-The answer to a request is drawn from a random stream that belongs to the request, so it does not depend on what else is
-asked, in which order, or how many at a time (up to the rounding of batched arithmetic).
+The answer to a request is drawn from a random stream that belongs to the request, so it does not depend on other
+requests, on their order, or on their number (up to the rounding of batched arithmetic).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ torch = lazy.load("torch")
 
 @dataclass(frozen=True)
 class _Asked:
-    """A request for the rank that answers it."""
+    """A request, prepared for the rank that answers it."""
 
     key: str
-    """Names its random stream."""
+    """Key that names the random stream of the answer."""
     request: Request
     prompt: Prompt
 
 
 @register("local")
 class Local(Cached):
-    """A model in this process, batched. It charges nothing; a JSON schema does not bind it.
+    """A model in this process, with batched requests. It costs nothing. A JSON schema is not enforced.
 
-    In a stage of several processes each of them answers a part of the requests with its own copy, unless the engine draws
-    elsewhere.
+    In a stage of several processes, each process answers a part of the requests with its own copy, unless the engine
+    draws elsewhere.
     """
 
     head: ClassVar[str] = "lm"
@@ -57,23 +57,24 @@ class Local(Cached):
     model: ModelSpec
     """The model. Its chat template renders the messages."""
     max_tokens: int = Field(256, ge=1)
-    """Length limit of an answer, unless the question sets one."""
+    """Maximum number of tokens of an answer, unless the question sets a limit."""
     temperature: float = Field(0.0, ge=0, le=100)
-    """Sampling temperature, unless the question sets one. 0 is greedy."""
+    """Sampling temperature, unless the question sets one. 0 is greedy decoding."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus: keep the most probable tokens that together reach this probability."""
+    """Nucleus sampling: draw from the most probable tokens that together reach this probability."""
     max_prompt_tokens: int = Field(4096, ge=1)
-    """A longer prompt is a failed request; prompts are not truncated."""
+    """Maximum number of tokens of a prompt. A request with a longer prompt fails; prompts are not truncated."""
     seed: int = 0
-    """Another seed draws other answers if the temperature is above 0."""
+    """Seed of the draws: another seed draws other answers if the temperature is above 0."""
     stop_at_json: bool = False
-    """End an answer behind the token that completes its first JSON object: what would follow is not drawn, what is
-    drawn stays the same. An answer without a valid object continues as usual.
+    """End an answer after the token that completes its first JSON object. Only the tokens after it are omitted; the
+    tokens up to it stay the same. An answer without a valid object continues as usual.
     """
     engine: Engine = Field(default_factory=default_engine)
-    """The engine that draws answers."""
+    """Engine that draws the answers."""
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
-    """Answers drawn at the same time. Changes memory and speed, not the answers (up to rounding)."""
+    """Number of answers that are drawn at the same time. It changes memory and speed, not the answers (up to rounding).
+    """
 
     _path: Callable[[Ref[Any]], Path] | None = PrivateAttr(None)
     _weights: str | None = PrivateAttr(None)
@@ -106,11 +107,13 @@ class Local(Cached):
         }
 
     def tariff(self) -> Price:
-        """Nothing is charged."""
+        """Return the price: nothing is charged."""
         return Price(prompt=0, completion=0)
 
     def count_tokens(self, request: Request) -> int:
-        """Exactly what `complete` will feed the model. Loads the tokenizer, no weights."""
+        """Return the exact number of tokens that `complete` feeds to the model. Only the tokenizer is loaded, no
+        weights.
+        """
         return len(encode(tokens.load_tokenizer(self.model, self._path), request))
 
     def put(self, calls: Sequence[Call], desk: Desk) -> None:
@@ -146,13 +149,13 @@ class Local(Cached):
                 desk.tick()
 
     def _stream_key(self, call: Call) -> str:
-        """Return the key that names the random stream of an answer: the same with `stop_at_json` and without."""
+        """Return the key that names the random stream of an answer. It does not depend on `stop_at_json`."""
         if not self.stop_at_json:
             return call.key
         return self.model_copy(update={"stop_at_json": False}).key(call.request)
 
     def _startable(self, calls: Sequence[Call], desk: Desk) -> list[Call]:
-        """Return the first of `calls` that may start now, at most a batch for each rank."""
+        """Return the first of `calls` that may start now, at most one batch for each rank."""
         batch: list[Call] = []
         for call in calls[: self.engine.at_once(self.batch_size * ranks.connected())]:
             if not desk.may_start():
@@ -161,7 +164,7 @@ class Local(Cached):
         return batch
 
     def answer_share(self, work: list[list[_Asked]]) -> list[Completion]:
-        """Answers to batches of prompts of one length limit and temperature, drawn by this process's model."""
+        """Answer batches of prompts of one length limit and temperature with this process's model."""
         if not work:
             return []
         every = [asked for batch in work for asked in batch]
@@ -219,13 +222,13 @@ class Local(Cached):
 
 
 def stream(key: str) -> int:
-    """Return the random stream that the request of a key draws from."""
+    """Return the random stream of the request with this key."""
     return int(key[:16], 16)
 
 
 def encode(tokenizer: Any, request: Request) -> Prompt:
-    """Return a request's messages as the model reads them, up to the head of the answer. Without a chat template a single message is read
-    as it stands, and more are a `DataError`.
+    """Return a request's messages as token ids for the model, up to the start of the answer. Without a chat template a
+    single message is encoded unchanged, and several messages are a `DataError`.
     """
     if tokenizer.chat_template:
         return rollouts.encode_prompt(tokenizer, request.messages)
@@ -238,7 +241,7 @@ def encode(tokenizer: Any, request: Request) -> Prompt:
 
 
 def _first_logits(model: Any, prompts: list[Prompt]) -> Tensor:
-    """Logits [B,V] float32 of the first token behind each prompt."""
+    """Return the logits [B,V] float32 of the first token after each prompt."""
     responses = [[model.pad_id]] * len(prompts)  # any token: the state before it is read
     padded = rollouts.pad(prompts, responses, model.pad_id, model.eos_ids).to(model.device)
     with torch.no_grad():
@@ -246,8 +249,8 @@ def _first_logits(model: Any, prompts: list[Prompt]) -> Tensor:
 
 
 def _most_likely(tokenizer: Any, logp: Tensor, count: int) -> dict[str, float]:
-    """Return the `count` most probable tokens of logp [V] (nats, at temperature 1). Of two with the same text, the more
-    probable counts.
+    """Return the `count` most probable tokens of logp [V] (nats, at temperature 1). If two have the same text, the more
+    probable one counts.
     """
     best = logp.topk(min(count, logp.shape[0]))
     logprobs: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Any endpoint that speaks OpenAI's chat completions: OpenAI, vLLM, `transformers serve`, gateways."""
+"""Client for every endpoint with OpenAI's chat completions: OpenAI, vLLM, `transformers serve`, gateways."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ else:
 
 OPENAI = "https://api.openai.com/v1"
 MAX_TOKENS = 1024
-"""Limit of an answer where nothing sets one."""
+"""Maximum number of tokens of an answer if no limit is set."""
 LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
-"""Hosts that are this machine."""
+"""Host names of this machine."""
 
 
 @register("openai")
 class OpenAI(EndpointSettings, Cached):
-    """Asks an OpenAI-compatible endpoint, many requests at a time. Answers are cached; the key comes from the
+    """Asks an OpenAI-compatible endpoint, with many concurrent requests. Answers are cached; the key comes from the
     environment.
     """
 
@@ -48,33 +48,35 @@ class OpenAI(EndpointSettings, Cached):
     base_url: str | None = None
     """Address of the endpoint, e.g. http://127.0.0.1:8000/v1. null: OpenAI."""
     api_key_env: str | None = "OPENAI_API_KEY"
-    """Name of the environment variable that holds the key; a key itself is never in a recipe. null: the endpoint needs
-    none.
+    """Name of the environment variable that contains the key; a recipe never contains a key itself. null: the endpoint
+    needs no key.
     """
     temperature: float | None = Field(0.0, ge=0, le=100)
     """Sampling temperature. null: the endpoint's default (some models accept no other)."""
     top_p: float | None = Field(None, gt=0, le=1)
-    """Sample from the most probable tokens that together have this probability. null: the endpoint's default."""
+    """Nucleus sampling: draw from the most probable tokens that together reach this probability. null: the endpoint's
+    default.
+    """
     max_tokens: int | None = Field(None, ge=1)
-    """Longest answer, in tokens, and so a bound on what a call can cost: of this and the limit of a question the smaller
-    counts. null: the limit of the question, or 1024.
+    """Maximum number of tokens of an answer, which also bounds the cost of a call. If the question has a limit too, the
+    smaller one counts. null: the limit of the question, or 1024.
     """
     max_tokens_name: Annotated[Literal["max_tokens", "max_completion_tokens"], Unkeyed] = "max_tokens"
-    """The endpoint's name for that limit: OpenAI's reasoning models accept only `max_completion_tokens`."""
+    """Name of that limit at the endpoint: OpenAI's reasoning models accept only `max_completion_tokens`."""
     seed: int | None = None
-    """Sent with each request; the index of a sample is added to it. null: none."""
+    """Seed that is sent with each request, plus the index of the sample. null: no seed is sent."""
     stop: list[str] = []
-    """Texts that end an answer."""
+    """Texts that end an answer when they occur."""
     structured: Setting = "auto"
-    """How an answer is made to follow a request's JSON schema. schema: the endpoint enforces it. json_object: it
-    enforces JSON. none: nothing is sent. auto: schema, and if the endpoint refuses that, the next of these, reported
-    once.
+    """Method of making an answer follow the JSON schema of a request. schema: the endpoint enforces the schema.
+    json_object: it enforces valid JSON. none: nothing is sent. auto: schema, and if the endpoint refuses it, the next
+    of these methods, reported once.
     """
     logprobs: bool = True
-    """Ask for log-probabilities if a request needs them. false: for endpoints that refuse to give them."""
+    """Ask for log-probabilities if a request needs them. false: for endpoints that refuse to provide them."""
     tokenizer: Annotated[str | None, Unkeyed, FolderOrName()] = None
-    """Whose tokenizer counts prompts in plans: a hub id, a folder, or a packaged model (`smollm2-135m-instruct`). null:
-    an estimate from the words.
+    """Tokenizer that counts prompts in plans: a hub id, a folder, or a packaged model (`smollm2-135m-instruct`). null:
+    an estimate from the number of words.
     """
 
     _endpoint: Any = PrivateAttr(None)
@@ -122,7 +124,9 @@ class OpenAI(EndpointSettings, Cached):
         return {"client": "openai", "model": self.model, "endpoint": self.base_url or OPENAI}
 
     def parameters(self, request: Request) -> dict[str, Any]:
-        """Everything that is sent besides model, messages and schema; None is not sent."""
+        """Return all parameters that are sent besides model, messages and schema. Parameters that are None are not
+        sent.
+        """
         return {
             "temperature": self.temperature if request.temperature is None else request.temperature,
             "top_p": self.top_p,
@@ -160,7 +164,7 @@ class OpenAI(EndpointSettings, Cached):
         super().check_machine()
 
     def endpoint(self, address: str) -> endpoints.Endpoint:
-        """Return the endpoint at an address. Raises `Unavailable` if the key is missing."""
+        """Return the endpoint at an address. Raise `Unavailable` if the key is missing."""
         key = self._key()
         return endpoints.Endpoint(
             settings=self,

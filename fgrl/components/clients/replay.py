@@ -27,32 +27,32 @@ from fgrl.registry import File, register
 from fgrl.types import Completion, Message, Record, Request, Usage, parse_line, write_jsonl
 
 SHOWN = 160
-"""Characters of a question's end that a message shows."""
+"""Maximum number of characters at the end of a question that a message shows."""
 
 
 class Line(Record):
-    """One answer, and which requests it is for."""
+    """An answer, and the requests that it matches."""
 
     contains: str | list[str] | None = None
-    """Text that the request's messages contain; of a list, each item."""
+    """Text that the request's messages contain; if it is a list, every item."""
     messages: list[Message] | None = None
-    """The request's messages, exactly."""
+    """Exact messages of the request."""
     any: Literal[True] | None = None
-    """Every request."""
+    """Matches every request."""
     sample: int | None = None
-    """Only the request's answer of this number."""
+    """Sample number of the request; null matches every sample."""
     answer: str | dict[str, Any] | list[Any] | None = None
-    """The answer's text; anything else becomes JSON."""
+    """Text of the answer; any other value becomes JSON."""
     answers: list[str] | None = None
-    """The answers to sample 0, 1, ... of one question."""
+    """Answers to sample 0, 1, ... of one question."""
     error: str | None = None
-    """There is no answer, for this reason."""
+    """Reason why the request fails instead of getting an answer."""
     finish: str = "stop"
     logprobs: dict[str, float] | None = None
     """Log-probabilities (nats) of the first token; only returned if they are asked for."""
     prompt_tokens: int | None = Field(None, ge=0)
     completion_tokens: int | None = Field(None, ge=0)
-    """Token counts that are reported for the answer; null: estimated."""
+    """Token count that is reported for the answer; null: estimated."""
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Line:
@@ -76,13 +76,13 @@ class Line(Record):
         return all(part in text for part in parts)
 
     def text(self, sample: int) -> str:
-        """Return the answer to a sample of that number."""
+        """Return the answer for the sample with this number."""
         answer = self.answer if self.answers is None else self.answers[sample]
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
 
 class _Script:
-    """Lines in their order; those for one exact conversation are looked up without a search."""
+    """Lines in their order. Lines for one exact conversation are looked up without a search."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = lines
@@ -92,7 +92,7 @@ class _Script:
             self.places.setdefault(exact, []).append(number)
 
     def first(self, request: Request) -> Line | None:
-        """Return the first line that fits."""
+        """Return the first line that matches the request."""
         whole = "\n".join(message.content for message in request.messages)
         places = (self.places.get(exact, []) for exact in (None, _text_of(request.messages)))
         lines = (self.lines[number] for number in heapq.merge(*places))
@@ -105,22 +105,23 @@ def _text_of(messages: Sequence[Message]) -> str:
 
 @register("replay")
 class Replay(Client):
-    """Answers from a file of JSON lines; the first that fits a request answers it. No model is asked, and nothing is
-    spent.
+    """Answers from a file of JSON lines; the first line that matches a request answers it. No model is asked, and
+    nothing is charged.
     """
 
     answers: Annotated[str, File]
-    """The file. A line specifies which requests it answers (`contains`, `messages`, `any`) and the answer (`answer`,
-    `answers`, `error`; `finish`, `logprobs`)."""
+    """Path of the file. A line specifies the requests that it answers (`contains`, `messages`, `any`) and the answer
+    (`answer`, `answers`, `error`; `finish`, `logprobs`).
+    """
     missing: Literal["fail", "error"] = "fail"
-    """What happens to a request that no line fits. fail: the stage stops and shows the line to add. error: it is a
-    failed request.
+    """Treatment of a request that no line matches. fail: the stage stops and shows the line to add. error: the request
+    fails.
     """
 
     _script: _Script | None = PrivateAttr(default=None)
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """Return the file's answers. Raises `DataError` for an invalid line, and if no line fits (`missing: fail`)."""
+        """Return the file's answers. Raise `DataError` for an invalid line, and if no line matches (`missing: fail`)."""
         return [self._answer(request) for request in requests]
 
     def price(self) -> tuple[float, float]:
@@ -158,7 +159,7 @@ class Replay(Client):
 
 
 def read_lines(path: str | Path) -> list[Line]:
-    """Return the lines of a file. Raises `DataError` with the position of an invalid one."""
+    """Return the lines of a file. Raise `DataError` with the position of an invalid line."""
     text = Path(path).read_text(encoding="utf-8-sig")
     return [
         parse_line(line, Line, f"{path}:{number}")
@@ -169,8 +170,8 @@ def read_lines(path: str | Path) -> list[Line]:
 
 def export(cache: str | Path, path: str | Path, model: str | None = None) -> int:
     """Write the answers of a cache (`completions.sqlite`), of one model or of all, as lines of a replay file, each for
-    exactly its request. Returns how many. Requests that differ in their parameters alone become lines of which the
-    first answers.
+    exactly its request. Return their number. If requests differ only in their parameters, the first of their lines
+    answers.
     """
     source = Path(cache)
     if not source.is_file():

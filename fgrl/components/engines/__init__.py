@@ -1,1 +1,1 @@
-"""How responses are drawn from a model."""
+"""Engines, which draw responses from a model."""

@@ -34,13 +34,13 @@ else:
 class HF(Engine):
     """Samples with the transformers model that is being trained.
 
-    Prompts of similar length are decoded together; a prompt that several rows share is read once; rows leave the batch
+    Prompts of similar length are decoded together. A prompt that several rows share is read once. Rows leave the batch
     when they end.
     """
 
     fold: bool = False
-    """Merge a LoRA adapter into a temporary copy of the weights while sampling: faster, but needs memory for the copy.
-    In bfloat16 the sum is rounded stochastically, which preserves the adapter's effect on average.
+    """Merge a LoRA adapter into a temporary copy of the weights while sampling. This is faster, but needs memory for
+    the copy. In bfloat16 the sum is rounded stochastically, which preserves the adapter's effect on average.
     """
 
     def open(self, model: Any) -> Drawer:
@@ -51,7 +51,7 @@ class HF(Engine):
 
 
 class Decoding(InProcess):
-    """Decodes in batches."""
+    """Drawer that decodes in batches."""
 
     def __init__(self, model: Any, fold: bool) -> None:
         super().__init__(model)
@@ -76,18 +76,18 @@ class Decoding(InProcess):
 
 
 Passes = Callable[[], AbstractContextManager[Any]]
-"""What passes of the model run in."""
+"""Context in which forward passes of the model run."""
 
 
 class InBatches(Drawing):
-    """Batches of the requests that wait, one after the other."""
+    """Iterator over responses that decodes the waiting requests batch by batch."""
 
     drawer: Decoding
 
     def __init__(self, drawer: Decoding) -> None:
         super().__init__(drawer)
         self._queue: list[tuple[Any, ...]] = []
-        """A heap of what waits: what it shares with others, its place among them, its number."""
+        """Heap of the waiting requests: their shared settings, their sort key, and their number."""
 
     def submit(self, requests: Sequence[DrawRequest]) -> range:
         self.drawer.check(requests)
@@ -111,7 +111,7 @@ class InBatches(Drawing):
                     yield from self._decoded(batch, passes)
 
     def _batch(self, shared: tuple[Any, ...]) -> dict[int, DrawRequest]:
-        """Take the next batch of these requests from those that wait."""
+        """Take the next batch of waiting requests with these shared settings."""
         batch: dict[int, DrawRequest] = {}
         size = self.waiting[self._queue[0][-1]].sampling.batch_size if self._queue else 0
         while self._queue and self._queue[0][0] == shared and len(batch) < size:
@@ -134,7 +134,9 @@ class InBatches(Drawing):
 
 
 def _to_an_end(steps: Iterator[Step], responses: list[list[int]]) -> tuple[int, Finish | None]:
-    """Decode until a response ends. Return its row, and how it ends; None: all have ended before."""
+    """Decode until a response ends. Return its row and the reason for its end; None if all responses have already
+    ended.
+    """
     for row, token, finish in steps:
         responses[row].append(token)
         if finish is not None:
@@ -143,19 +145,19 @@ def _to_an_end(steps: Iterator[Step], responses: list[list[int]]) -> tuple[int, 
 
 
 def _shared(request: DrawRequest) -> tuple[Any, ...]:
-    """Return what requests have in common that are decoded together; the seed is the last."""
+    """Return the settings that all requests of a batch share; the seed is the last one."""
     drawing = request.sampling
     return drawing.temperature, drawing.top_p, drawing.top_k, repr(request.complete_at), request.seed
 
 
 def _similar(request: DrawRequest) -> tuple[Any, ...]:
-    """Order of requests in which neighbours read prompts of similar length, or the same one."""
+    """Return a sort key by which requests with prompts of similar length, or with equal prompts, are neighbours."""
     return -len(request.prompt), request.prompt
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A batch among all rows of a call, for the progress line."""
+    """A batch within all rows of a call, for the progress line."""
 
     start: int
     rows: int
@@ -164,15 +166,15 @@ class _Part:
     """Upper bound on the tokens of a row."""
 
     def report(self, step: int, unfinished: int) -> None:
-        """After a step: rows that ended are done, the others have `step` of their tokens."""
+        """Report progress after a step: finished rows count as done, the others have `step` of their tokens."""
         done = self.rows - unfinished * (1 - (step + 1) / self.steps)
         console.drawn((self.start + done) / self.total, self.total)
 
 
 Step = tuple[int, int, Finish | None]
-"""Row of a batch, token id, and how the response ends with it; None: it goes on."""
+"""Row of a batch, token id, and the reason why the response ends with this token; None if it continues."""
 SHRINK = 0.8
-"""Finished rows are removed when less than this share of the batch is unfinished: removing them copies the cache."""
+"""Share of unfinished rows in a batch below which finished rows are removed. The removal copies the cache."""
 
 
 def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterator[Step]:
@@ -240,7 +242,7 @@ def _decode(model: Any, requests: Sequence[DrawRequest], part: _Part) -> Iterato
 
 
 def _step(model: Any, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
-    """Hidden states [B,h] at the last of `ids` [B,n]; mask [B, all tokens so far]."""
+    """Return hidden states [B,h] at the last of `ids` [B,n]; mask [B, all tokens so far]."""
     inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **caches.with_cache(model.trunk, cache)}
     if model.takes_positions:
         inputs["position_ids"] = positions

@@ -37,32 +37,38 @@ else:
     utils = lazy.load("transformers.utils")
 
 POLL = 0.1
-"""Seconds between two looks at whether the run is to stop."""
+"""Seconds between two checks whether the run has been asked to stop."""
 PAGE, FLASH_PAGE = 32, 256
-"""Tokens whose keys and values are kept together; the flash kernels want the second."""
+"""Number of tokens whose keys and values share a page of the cache; the flash kernels require the second value."""
 BATCH, FLASH_BATCH = 256, 8192
-"""Tokens that are read in one pass. Without flash kernels a mask is kept of these by all tokens of the cache."""
+"""Maximum number of tokens that one pass reads. Without flash kernels, the attention mask has the size of this number
+times the tokens of the cache.
+"""
 NEAR, NEAR_HALF = 1e-2, 0.2
-"""How far log-probabilities may lie from those of a pass over the whole response, on average: in float32, in half of its bits."""
+"""Maximum average difference between log-probabilities and those of a pass over the whole response: in float32, and in
+a 16-bit type.
+"""
 TRIED = 4
-"""Tokens of the two responses by which that is found."""
+"""Number of tokens of the two responses in this comparison."""
 
 
 @register("paged")
 class Paged(CorrectedEngine):
-    """Samples with the model that is trained, by the continuous batching of transformers 5.23: a response that ends makes room for
-    the next one at once, and a GPU repeats recorded steps instead of being told each operation.
+    """Samples with the model that is trained, by the continuous batching of transformers 5.23. A finished response
+    immediately makes room for the next one, and a GPU replays recorded steps (CUDA graphs) instead of launching each
+    operation.
 
-    For one GPU, or several with ddp, also with LoRA. It is much slower without flash kernels (`pip install 'fgrl[gpu]'`), and on a
-    CPU slower than `hf`. Under `precision: bf16-mixed`, and with an adapter on a bfloat16 model, it draws from weights that are
-    rounded to the nearest bfloat16 while it draws; otherwise from the weights as they are.
+    For one GPU, or several with ddp, also with LoRA. It is much slower without flash kernels (`pip install
+    'fgrl[gpu]'`), and on a CPU slower than `hf`. Under `precision: bf16-mixed`, and with an adapter on a bfloat16
+    model, the weights are rounded to the nearest bfloat16 for sampling; otherwise they are used unchanged.
 
-    All responses of a draw come from one random stream, so a response depends on those that are drawn with it.
+    All responses of a draw come from one random stream, so a response depends on the other responses of the draw.
     """
 
     cache_gib: Annotated[float | None, Unkeyed] = Field(None, gt=0, le=10_000)
-    """GiB for keys and values, at most. null: what `sampling.batch_size` responses of full length need. With less, fewer are drawn
-    at the same time. The memory is free again after each draw.
+    """Maximum size of the cache for keys and values, in GiB. null: the size that `sampling.batch_size` responses of
+    full length need. With a smaller cache, fewer responses are drawn at the same time. The memory is free again after
+    each draw.
     """
 
     def check_machine(self) -> None:
@@ -87,7 +93,7 @@ class Paged(CorrectedEngine):
 
 
 class PagedDrawer(InProcess):
-    """The model itself, with a cache for the time of a draw."""
+    """Drawer that uses the model itself, with a cache for the duration of a draw."""
 
     def __init__(self, model: Any, engine: Paged) -> None:
         super().__init__(model)
@@ -111,7 +117,7 @@ class PagedDrawer(InProcess):
 
     @contextmanager
     def pages(self, requests: Sequence[DrawRequest], rows: int) -> Iterator[Pages]:
-        """Inside, responses to requests like these can be drawn, so many at the same time."""
+        """Yield a cache for responses to requests like these, for `rows` of them at the same time."""
         if not self._tried:
             self._tried = True
             self._try()
@@ -135,13 +141,13 @@ class PagedDrawer(InProcess):
             yield pages
 
     def _type(self) -> torch.dtype:
-        """Return the type of the weights that are drawn from."""
+        """Return the floating-point type of the weights for sampling."""
         kind = self.model.device.type
         with self.model.low_precision():
             return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.model.transformer.dtype
 
     def _flash(self, dtype: torch.dtype) -> bool:
-        """Return True if there are flash kernels for weights of this type; say so where they are missed."""
+        """Return True if there are flash kernels for weights of this type. Report missing kernels if they would help."""
         if self.model.device.type != "cuda" or dtype not in packed_rows.HALF:
             return False
         kernels = (utils.is_flash_attn_3_available, utils.is_flash_attn_2_available)
@@ -151,8 +157,8 @@ class PagedDrawer(InProcess):
         return found
 
     def _try(self) -> None:
-        """Raise `DataError` where continuous batching does not compute what the model computes: with recurrent layers, or positions
-        that are not those of the tokens.
+        """Raise `DataError` if continuous batching does not reproduce the model: with recurrent layers, or with
+        positions that differ from those of the tokens.
         """
         limit = None if self.model.max_tokens is None else self.model.max_tokens - TRIED
         probe = packed_rows.probe(self.model.transformer.config.get_text_config(), limit, self.model.device)
@@ -171,7 +177,7 @@ class PagedDrawer(InProcess):
 
 
 class Paging(Drawing):
-    """Requests that are drawn together where temperature, top_p and top_k are the same."""
+    """Iterator over responses that draws requests together if their temperature, top_p and top_k are equal."""
 
     drawer: PagedDrawer
 
@@ -207,16 +213,16 @@ class Paging(Drawing):
 
 
 class Pages:
-    """A cache and the responses that are drawn in it, by a thread of transformers."""
+    """A cache, and the responses that a thread of transformers draws in it."""
 
     def __init__(self, drawer: PagedDrawer, requests: Sequence[DrawRequest], rows: int, *, flash: bool) -> None:
         self.model, self.version = drawer.model, drawer.version
         self.longest = max(map(_length, requests))
-        """Tokens of a prompt with its response, at most."""
+        """Maximum number of tokens of a prompt and its response."""
         self.asked: dict[int, DrawRequest] = {}
-        """Those whose responses have not ended, by number."""
+        """Requests with unfinished responses, by number."""
         self._seen: dict[int, int] = {}
-        """How many tokens of a response do not complete it."""
+        """Number of tokens of each response that are known not to complete it."""
         self._began = False
         net, first = self.model.transformer, requests[0]
         page = FLASH_PAGE if flash or "flash" in net.config._attn_implementation else PAGE
@@ -235,7 +241,9 @@ class Pages:
         ))  # fmt: skip
 
     def _blocks(self, wanted: int, page: int, gib: float | None) -> int:
-        """Return how many pages of all layers the cache has. Raises ValueError for layers that are no attention."""
+        """Return the number of pages of the cache, over all layers. Raise ValueError if a layer is not an attention
+        layer.
+        """
         config = self.model.transformer.config.get_text_config()
         kinds = batching.cache.group_layers_by_attn_type(config)
         # windowed layers and others take turns in sections that both divide; two sections are kept for padding
@@ -248,7 +256,9 @@ class Pages:
         return max(0, min(wanted + spare, int(gib * 2**30) // size - 2 * section))
 
     def begin(self) -> None:
-        """Make the cache, and record the steps that a GPU repeats. Raises `UsageError` where no response has room."""
+        """Allocate the cache, and record the steps that a GPU replays. Raise `UsageError` if there is no room for a
+        response.
+        """
         room = 0
         if self.blocks:
             try:
@@ -263,12 +273,12 @@ class Pages:
             )
 
     def ask(self, number: int, request: DrawRequest) -> None:
-        """Draw a response to this request, too."""
+        """Add a request."""
         self.asked[number], limit, more = request, request.sampling.max_new_tokens, self._complete is not None
         self._manager.add_request(prompt_ids(request), str(number), limit, streaming=more)
 
     def finished(self) -> Iterator[tuple[int, DrawnResponse]]:
-        """Wait a moment. Yield the response that has finished meanwhile, if there is one."""
+        """Wait briefly. Yield the response that has finished in the meantime, if there is one."""
         if not self._began:  # with all that is asked at first: so a CPU draws the same again
             self._began = True
             self._manager.start()
@@ -284,7 +294,7 @@ class Pages:
             yield number, response
 
     def _response(self, number: int, output: Any) -> DrawnResponse | None:
-        """Return the response, if it has ended."""
+        """Return the response if it has ended, otherwise None."""
         ids, logp = output.generated_tokens, output.logprobs
         if len(ids) != len(logp):
             raise EngineFailed(f"continuous batching gives {len(logp)} log-probabilities for {len(ids)} tokens")
@@ -301,18 +311,18 @@ class Pages:
         return DrawnResponse(ids, "end" if ids[-1] in self.model.eos_ids else "length", self.version, logp)
 
     def close(self) -> None:
-        """End the thread, and free the cache."""
+        """End the thread and free the cache."""
         if self._began:
             self._manager.stop(hard_stop=True)
         self._manager.batch_processor = None
 
 
 def _law(request: DrawRequest) -> tuple[Any, ...]:
-    """Return what responses have in common that are drawn together."""
+    """Return the settings that all requests of a draw share."""
     sampling = request.sampling
     return sampling.temperature, sampling.top_p, sampling.top_k, repr(request.complete_at)
 
 
 def _length(request: DrawRequest) -> int:
-    """Return the tokens of a prompt with its response, at most."""
+    """Return the maximum number of tokens of a prompt and its response."""
     return len(request.prompt) + request.sampling.max_new_tokens

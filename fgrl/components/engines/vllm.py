@@ -1,4 +1,4 @@
-"""Sampling with servers of vLLM, in processes and an environment of their own."""
+"""Sampling with vLLM servers, in their own processes and their own environment."""
 
 from __future__ import annotations
 
@@ -26,68 +26,78 @@ else:
     torch = lazy.load("torch")
 
 CPU_CACHE = 1
-"""GiB of keys and values on a CPU, unless `cache_gib` says otherwise."""
+"""Size in GiB of the cache for keys and values on a CPU, unless `cache_gib` is set."""
 
 
 @register("vllm")
 class VLLM(CorrectedEngine):
-    """Samples with vLLM 0.32.0, which `fgrl doctor` explains how to install. It starts servers and ends them with the stage, or
-    uses servers that run already.
+    """Samples with vLLM 0.32.0; `fgrl doctor` explains its installation. It starts servers and ends them with the
+    stage, or uses running servers.
 
-    Each time the model has changed its weights are brought to the servers, which then report the version that they have; and at
-    intervals a checksum of every tensor is compared. What servers draw is a complete response to what was asked, or it is asked
-    for again. A server that ends or hangs is replaced, and only what is missing is asked for.
+    After each change of the model, its weights are transferred to the servers, which then report their version. At
+    intervals a checksum of every tensor is compared. An incomplete response, or a response to another request, is
+    requested again. A server that ends or hangs is replaced, and only the missing responses are requested again.
 
-    A response depends on its random stream, as everywhere; but vLLM does not promise the same response again on another machine,
-    or beside other requests.
+    A response depends on its random stream, as with other engines. But vLLM does not guarantee the same response on
+    another machine, or together with other requests.
     """
 
     dtype: Annotated[Literal["auto", "float32", "bfloat16"], ByDevice()] = Field("auto", validate_default=True)
-    """Type in which the servers hold the weights and compute. `auto`: bfloat16 where the device multiplies it natively, else
-    float32; written in a recipe it follows the recipe's `dtype`, left out it follows the machine alone.
+    """Floating-point type of the servers' weights and computation. `auto`: bfloat16 if the device multiplies it
+    natively, else float32. An `auto` written in a recipe follows the recipe's `dtype`; without this setting, only the
+    machine decides.
     """
     ahead: Literal[0, 1] = 0
-    """1: the responses of the next iteration are drawn while this one is trained on, from weights that are one iteration old."""
+    """Number of iterations by which responses are drawn ahead. 1: the responses of the next iteration are drawn during
+    the training on the current ones, from weights that are one iteration old.
+    """
     transfer: Annotated[Transfer | None, Unkeyed] = None
-    """How weights reach the servers. null: `adapter` where the model has one LoRA adapter, else `gloo`."""
+    """Method that transfers weights to the servers. null: `adapter` if the model has one LoRA adapter, else `gloo`."""
     python: Annotated[str | None, Unkeyed] = None
-    """Interpreter of the environment with vLLM. null: the one in the environment variable FGRL_VLLM_PYTHON, else
-    `~/.cache/fgrl/vllm/bin/python`.
+    """Python interpreter of the environment with vLLM. null: the interpreter in the environment variable
+    FGRL_VLLM_PYTHON, else `~/.cache/fgrl/vllm/bin/python`.
     """
     servers: Annotated[list[str] | None, Unkeyed] = None
-    """Addresses of servers that run already, as `http://127.0.0.1:8000` or `unix:/path`, instead of starting any. They have been started with what
-    `transfer` needs. A server on another machine needs a key, in the environment variable FGRL_VLLM_KEY, for all of its routes:
-    those that replace weights have none of their own.
+    """Addresses of running servers, such as `http://127.0.0.1:8000` or `unix:/path`, to use instead of starting
+    servers. They must have been started with the options that `transfer` needs. A server on another machine needs a key
+    for all of its routes, in the environment variable FGRL_VLLM_KEY, because the routes that replace weights have no
+    protection of their own.
     """
     copies: Annotated[int, Unkeyed] = Field(1, ge=1, le=1024)
-    """Servers to start. They share the requests."""
+    """Number of servers to start. They share the requests."""
     tensor_parallel: Annotated[int, Unkeyed] = Field(1, ge=1, le=1024)
-    """GPUs of each server, over which it divides the model."""
+    """Number of GPUs of each server, over which it divides the model."""
     devices: Annotated[list[int] | None, Unkeyed] = None
-    """GPUs for the servers, `tensor_parallel` for each copy, in order, of those that are visible. null: the next ones behind those that
-    the stage trains on. Where too few are left, the last ones are shared if `memory` is set, and else the run is refused.
+    """Indices of visible GPUs for the servers, `tensor_parallel` for each copy, in order. null: the GPUs that follow
+    those of the stage's training. If too few are left, the last ones are shared if `memory` is set; otherwise the run
+    is refused.
     """
     memory: Annotated[float | None, Unkeyed] = Field(None, gt=0, le=1)
-    """Share of each GPU's memory that a server may use, weights included. null: vLLM's default, 0.9; trainer and server on one GPU
-    need less.
+    """Share of each GPU's memory that a server may use, including weights. null: vLLM's default, 0.9. Trainer and
+    server on one GPU need a smaller share.
     """
     cache_gib: Annotated[float | None, Unkeyed] = Field(None, gt=0, le=10_000)
-    """GiB for keys and values of a server, instead of what `memory` leaves. null on a CPU: 1."""
+    """Size in GiB of a server's cache for keys and values, instead of the remainder of `memory`. null on a CPU: 1."""
     max_tokens: Annotated[int | None, Unkeyed] = Field(None, ge=2)
-    """Tokens of a prompt with its response, at most. null: as many as the model reads and fit into the memory."""
+    """Maximum number of tokens of a prompt and its response. null: the limit of the model, or of the memory if that is
+    lower.
+    """
     concurrency: Annotated[int, Unkeyed] = Field(256, ge=1, le=65_536)
-    """Responses that a server draws at the same time, at most; it takes fewer where its memory is full."""
+    """Maximum number of responses that a server draws at the same time. It is lower when the server's memory is full.
+    """
     start_timeout: Annotated[float, Unkeyed] = Field(900.0, gt=0, le=86_400)
-    """Seconds until a server has to be ready."""
+    """Maximum number of seconds until a server is ready."""
     draw_timeout: Annotated[float, Unkeyed] = Field(1800.0, gt=0, le=604_800)
-    """Seconds in which a response has to be there; a server that needs longer is replaced."""
+    """Maximum number of seconds for a response; a server that needs longer is replaced."""
     transfer_timeout: Annotated[float, Unkeyed] = Field(600.0, gt=0, le=86_400)
-    """Seconds that each step of a transfer may take."""
+    """Maximum number of seconds for each step of a transfer."""
     checksum_every: Annotated[int, Unkeyed] = Field(10, ge=0, le=1_000_000)
-    """Compare a checksum of every tensor at the first transfer and then at every so many; 0: never."""
+    """Number of transfers between two comparisons of a checksum of every tensor; the first transfer is always compared.
+    0: never.
+    """
     options: Annotated[list[str], Unkeyed] = []
-    """Further options of vLLM's command line, for the hardware: `["--swap-space", "8"]`. One that changes what is drawn belongs
-    to no recipe.
+    """Further options of vLLM's command line, for the hardware: `["--swap-space", "8"]`. Do not use options that change
+    the drawn responses.
     """
 
     @model_validator(mode="after")
@@ -110,7 +120,7 @@ class VLLM(CorrectedEngine):
             self._gpus()
 
     def _gpus(self) -> list[int]:
-        """Return the GPUs of the servers; [] without any. Raises `Unavailable` where there are too few."""
+        """Return the GPUs of the servers; [] without GPUs. Raise `Unavailable` if there are too few."""
         visible, wanted, trained = native.gpus(), self.copies * self.tensor_parallel, self._beside
         if not visible or (self.devices and max(self.devices) < visible):
             return self.devices or []
@@ -159,7 +169,7 @@ class VLLM(CorrectedEngine):
         )  # fmt: skip
 
     def _key(self, serving: Serving) -> str:
-        """Name what servers have to have in common to be the same ones."""
+        """Return a hash of the properties that servers must share to be interchangeable."""
         fields = (
             "servers",
             "copies",
@@ -208,12 +218,12 @@ class VLLM(CorrectedEngine):
 
 
 def _usual(model: Any) -> str:
-    """Return the transfer for a model."""
+    """Return the default transfer for a model."""
     return "adapter" if model.adapted and len(model.net.peft_config) == 1 else "gloo"
 
 
 def _name(model: Any) -> str:
-    """Return a name for the architecture and the tokenizer of a model."""
+    """Return a hash that identifies the architecture and the tokenizer of a model."""
     config = model.transformer.config.to_json_string()
     parts = (type(model.transformer).__name__, config, model.base.name)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

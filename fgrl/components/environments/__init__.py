@@ -1,1 +1,1 @@
-"""What a policy talks to."""
+"""Environments that a policy interacts with."""

@@ -32,7 +32,7 @@ Tools = Mapping[str, Callable[..., Any]]
 
 
 class ToolEpisode(Episode):
-    """A conversation in which the policy calls tools, until a turn of it calls none."""
+    """A conversation in which the policy calls tools. It ends with the first turn without a call."""
 
     role = "tool"
 
@@ -42,7 +42,7 @@ class ToolEpisode(Episode):
 
     @property
     def special(self) -> bool:  # type: ignore[override]
-        """Return True if the tokenizer says itself what a call is."""
+        """Return True if the tokenizer itself defines the format of tool calls."""
         return bool(getattr(self.tokenizer, "response_template", None))
 
     def step(self, text: str) -> Any:
@@ -69,27 +69,27 @@ class ToolEpisode(Episode):
         return "\n".join(said), error_reward if failed else 0.0, False, False, about
 
     def limited(self) -> float:
-        """Return TRL's `get_reward()`, which is asked once, at the end; 0 without one."""
+        """Return the value of TRL's `get_reward()`, which is called once, at the end; 0 without this method."""
         return float(_result(self.made.get_reward())) if hasattr(self.made, "get_reward") else 0.0
 
 
 @register("functions")
 class Functions(Environment):
-    """Tools, as TRL has them: Python functions with type hints and docstrings (`tools`), or the public methods of a class
+    """Tools in TRL's form: Python functions with type hints and docstrings (`tools`), or the public methods of a class
     (`factory`, TRL's `environment_factory`) with `reset(**columns)` and `get_reward()`.
 
-    A turn without a call is the answer, and ends the conversation. A call that cannot be read, an unknown tool, wrong
-    arguments and what a tool raises are answered with a message and `error_reward`.
+    A turn without a call is the answer, and ends the conversation. An unreadable call, an unknown tool, wrong arguments
+    and exceptions in a tool are answered with a message and `error_reward`.
     """
 
     tools: list[Annotated[str, FunctionFile]] = []
     """Functions: `tools.py:lookup`, relative to the recipe."""
     factory: Annotated[str | None, FactoryFile] = None
-    """A class, `env.py:WordEnv`, of which each conversation has an object. What its `reset` returns is added to the prompt.
-    Its `get_reward` is the reward of the last turn.
+    """Class such as `env.py:WordEnv`, of which each conversation has its own object. The return value of `reset` is
+    added to the prompt. The value of `get_reward` is the reward of the last turn.
     """
     files: list[Annotated[str, File]] = []
-    """Files that they read: their content counts for the cache key."""
+    """Files that the tools read. Their content is part of the cache key."""
 
     _functions: list[Function] = PrivateAttr(default_factory=list)
     _factory: Function | None = PrivateAttr(None)
@@ -113,7 +113,7 @@ class Functions(Environment):
         self._schemas = [self._schema(tool) for tool in tools.values()]
 
     def _made(self) -> Any:
-        """Return a new object of the factory; None without one."""
+        """Return a new object of the factory; None without a factory."""
         return None if self._factory is None else self._called(self._factory, self._factory.call)
 
     def _called(self, function: Function, call: Callable[..., Any], **arguments: Any) -> Any:
@@ -128,7 +128,7 @@ class Functions(Environment):
             raise user from error
 
     def _callables(self, made: Any) -> dict[str, Callable[..., Any]]:
-        """Return the tools by name. Raises `UserCodeError` for two of one name."""
+        """Return the tools by name. Raise `UserCodeError` if two have the same name."""
         methods = [
             getattr(made, name)
             for name, _function in inspect.getmembers(type(made), inspect.isfunction)
@@ -172,12 +172,12 @@ class Functions(Environment):
 
 
 def _result(value: Any) -> Any:
-    """Return what a function of the user returned; what an async one returns in the end."""
+    """Return the result of a user's function. If the function is asynchronous, wait for its result."""
     return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
 def _text(value: Any) -> str:
-    """Return an answer as a text. Raises ValueError for one with images."""
+    """Return an answer as text. Raise ValueError for an answer with images."""
     if isinstance(value, list) and value and all(isinstance(part, Mapping) and "type" in part for part in value):
         if any(part["type"] != "text" for part in value):
             raise ValueError("only texts can be read, not images")

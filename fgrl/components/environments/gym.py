@@ -1,4 +1,4 @@
-"""Packages with Gymnasium's interface for texts, and those that differ from it by a few lines."""
+"""Text environments with Gymnasium's interface, and similar packages that need a few lines of adaptation."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from fgrl.types import Message, Sample
 numpy = lazy.load("numpy")
 
 PACKAGES = ("gem", "skyrl_gym", "textarena")
-"""What the extra `gym` installs."""
+"""Packages that the extra `gym` installs."""
 
 
 class Randomness:
-    """The state of `random` and NumPy of a conversation: the process has it while the conversation is answered, and its own
-    state again afterwards.
+    """State of `random` and NumPy for one conversation. The process has this state while the conversation is answered,
+    and its own state afterwards.
     """
 
     _now: ClassVar[Randomness | None] = None
-    """Whose state the process has."""
+    """Owner of the process's current random state."""
     _process: ClassVar[Any] = None
 
     def __init__(self, seed: int) -> None:
@@ -61,7 +61,7 @@ class Game(Episode):
         self.made, self.random_state = made, random_state
 
     def reset(self, sample: Sample, seed: int) -> Any:
-        """Return what the policy reads first: a text, or messages."""
+        """Start the conversation and return the first text or messages for the policy."""
         taken = inspect.signature(self.made.reset).parameters
         collects = any(each.kind is each.VAR_KEYWORD for each in taken.values())
         options = {"options": {"sample": sample.model_dump()}} if collects or "options" in taken else {}
@@ -81,7 +81,7 @@ class Game(Episode):
 
 
 class TextArenaGame(Game):
-    """A game of TextArena for one player. Its reward comes at its end."""
+    """A TextArena game for one player. Its reward is given at the end."""
 
     _heard = ""
 
@@ -100,8 +100,8 @@ class TextArenaGame(Game):
         return str(about[0].get("reason", "")), (rewards or {}).get(0, 0.0), True, False, {**info, **about[0]}
 
     def _new(self, said: str) -> str:
-        """Return what was not in an earlier observation. A variant that ends with "-raw" has messages, the others a text
-        that repeats all of them.
+        """Return the new part of an observation. Variants whose name ends with "-raw" return messages; the others
+        return a text that repeats all earlier ones.
         """
         player, heard = self.made.get_observation()
         if not isinstance(heard, str):
@@ -111,7 +111,7 @@ class TextArenaGame(Game):
         return new.removeprefix(f"\n[{role}] {said}").strip("\n")
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 class SkyRLTask(Game):
@@ -130,21 +130,21 @@ class SkyRLTask(Game):
 
 @register("gym")
 class Gym(Environment):
-    """Games and tasks of a package with Gymnasium's interface: `reset(seed=..., options={"sample": ...})` returns a text, the
-    prompt, and `step(text)` five values.
+    """Games and tasks of packages with Gymnasium's interface: `reset(seed=..., options={"sample": ...})` returns the
+    prompt as a text, and `step(text)` returns five values.
 
-    Gymnasium's own registry, GEM, TextArena's games for one player and SkyRL-Gym are such packages. A task of SkyRL-Gym
+    Supported are Gymnasium's own registry, GEM, TextArena's games for one player, and SkyRL-Gym. A task of SkyRL-Gym
     gets the prompt of the sample, its reference as `ground_truth`, and its other columns.
     """
 
     make: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
-    """The function that makes an environment, as `module:function`: `gem:make`, `textarena:make`, `skyrl_gym:make`."""
+    """Function that creates an environment, as `module:function`: `gem:make`, `textarena:make`, `skyrl_gym:make`."""
     arguments: dict[str, Any] = {}
-    """Its arguments, such as `{env_id: "game:GuessTheNumber-v0-easy"}`."""
+    """Arguments of this function, such as `{env_id: "game:GuessTheNumber-v0-easy"}`."""
     process_random: bool = True
-    """The package draws from the random state of the process (`random`, NumPy) and seeds it, as GEM and TextArena do: each
-    conversation has a state of its own, and one is answered at a time. False: it does not, and they do not wait for
-    each other.
+    """True if the package draws from the random state of the process (`random`, NumPy) and seeds it, as GEM and
+    TextArena do. Each conversation then has its own state, and they are answered one at a time. False: the package does
+    not, and conversations do not wait for each other.
     """
 
     def check_machine(self) -> None:

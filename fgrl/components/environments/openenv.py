@@ -1,4 +1,4 @@
-"""Environments behind a server of OpenEnv."""
+"""Environments that run in an OpenEnv server."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ class ServedEpisode(Episode):
 
 @register("openenv")
 class OpenEnv(Environment):
-    """An environment of OpenEnv behind its server, which has a session for each conversation (`max_concurrent_envs`).
+    """An OpenEnv environment in a server, with one session for each conversation (`max_concurrent_envs`).
 
-    `reset` gets the seed and the other columns of the sample, as far as the server takes them; its observation is the
-    prompt.
+    `reset` gets the seed and the other columns of the sample that the server accepts. Its observation is the prompt.
     """
 
     url: str
-    """Where the server is: `http://127.0.0.1:8000`."""
+    """Address of the server: `http://127.0.0.1:8000`."""
     action: str = "message"
-    """The field of an action that is the text of a turn."""
+    """Field of an action that contains the text of a turn."""
     observation: str | None = None
-    """The field of an observation that the policy reads; null: all of it, as JSON."""
+    """Field of an observation that the policy reads; null: the whole observation, as JSON."""
 
     def check_machine(self) -> None:
         Requires("openenv", "the environment openenv needs the client of OpenEnv", extra="openenv").check()

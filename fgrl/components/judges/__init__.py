@@ -1,1 +1,1 @@
-"""Who decides what no program can check."""
+"""Judges, which decide criteria that no program can check."""

@@ -17,17 +17,17 @@ from fgrl.registry import register
 from fgrl.types import Criterion, Request, Sample
 
 Shown = tuple[str, str, str]
-"""What a question is about: prompt, response, criterion."""
+"""Prompt, response and criterion of a question."""
 
 
 @register("llm")
 class LLMJudge(Prompted, Judge):
     """A language model answers YES or NO to each criterion.
 
-    Any other answer ("NO, not a YES", nothing, "Yes and no") is retried, and in the end the verdict is missing: neither
-    satisfied nor violated. A response without text satisfies no criterion, as it satisfies no rule, and is not judged.
-    The prompt file contains {response} and {criterion}, and may contain {prompt} (a chat of several turns with its
-    roles).
+    Any other answer ("NO, not a YES", an empty answer, "Yes and no") is requested again. In the end the verdict is
+    missing: neither satisfied nor violated. A response without text satisfies no criterion, as it satisfies no rule,
+    and is not judged. The prompt file contains {response} and {criterion}, and may contain {prompt} (a chat of several
+    turns with its roles).
     """
 
     version = 2
@@ -36,15 +36,15 @@ class LLMJudge(Prompted, Judge):
 
     max_tokens: int | None = Field(16, ge=1)
     temperature: float | None = Field(0.01, ge=0, le=100)
-    """Of the judge; 0.01 as in the authors' release. null is the client's own."""
+    """Sampling temperature of the judge; 0.01 as in the authors' release. null is the client's own temperature."""
 
     def decide(self, cases: Sequence[tuple[Sample, str, Criterion]]) -> list[bool | None]:
-        """See `Judge`. Equal cases are one question. In a stage of several processes every rank has to call it, each
-        with its own cases.
+        """Decide the cases, as in `Judge`. Equal cases are one question. In a stage of several processes every rank has
+        to call it with its own cases.
 
         Raises `OverBudget` from the client; all answers until then are in the client's cache.
 
-        Counts: of the last cases (of all processes): `questions` (equal ones count once), `cached` answers, questions
+        Counts, for the last cases of all processes: `questions` (equal ones count once), `cached` answers, questions
         that were `asked_again`, and verdicts that are missing because the model `refused`, was `unparsed` (neither YES
         nor NO, or cut off at the length limit), or the request `failed`.
         """
@@ -59,7 +59,7 @@ class LLMJudge(Prompted, Judge):
         return [self._question(prompt, case).request for case in dict.fromkeys(shown) if case is not None]
 
     def _verdicts(self, distinct: Sequence[Shown]) -> dict[Shown, bool | None]:
-        """Return the verdict on each; counts what became of the questions."""
+        """Return the verdicts and count the outcomes of the questions."""
         prompt = self.template()
         asked = ask(self.client, [self._question(prompt, case) for case in distinct], self.tries)
         totals = tally(asked)
@@ -77,5 +77,5 @@ class LLMJudge(Prompted, Judge):
 
 
 def _shown(sample: Sample, response: str, criterion: Criterion) -> Shown | None:
-    """None: there is nothing to judge."""
+    """Return the texts of a question; None if there is nothing to judge."""
     return (as_text(sample.prompt), response, criterion.text) if response.strip() else None

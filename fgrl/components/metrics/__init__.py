@@ -1,1 +1,1 @@
-"""What is measured on answers. A metric gets `Answer`s by model and returns `Estimate`s (`fgrl.measuring`)."""
+"""Metrics of answers. A metric gets `Answer`s by model and returns `Estimate`s (`fgrl.measuring`)."""

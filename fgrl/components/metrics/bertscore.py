@@ -1,4 +1,4 @@
-"""How well the tokens of an answer match those of a reference in meaning (Zhang et al. 2019)."""
+"""Similarity in meaning between the tokens of an answer and of a reference (Zhang et al. 2019)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class BertScore(Referenced):
     three. 0 to 1 in practice, and before rescaling rarely below 0.8. `cut`: share of answers that the encoder could not
     read whole.
 
-    Computed as the package bert-score does, by code of our own on transformers: special tokens weigh nothing, but may
-    be matched; an empty answer scores 0. Numbers of different encoders and layers cannot be compared, so name both
-    beside them.
+    Computed as the package bert-score does, by code of our own on transformers: special tokens have no weight, but may
+    be matched; an empty answer scores 0. Numbers of different encoders and layers cannot be compared, so state both
+    with the result.
     """
 
     meanings = {
@@ -44,17 +44,19 @@ class BertScore(Referenced):
     }
 
     encoder: ModelSpec = ModelSpec(base="roberta-large")
-    """The transformers encoder: a hub id or a folder."""
+    """Encoder of transformers: a hub id or a folder."""
     layer: int = Field(17, ge=0)
-    """Whose hidden states: those after this many layers. bert-score takes 17 of roberta-large, 10 of roberta-base, 9 of
-    bert-base-uncased, 18 of bert-large-uncased."""
+    """Number of layers after which the hidden states are taken. bert-score uses 17 for roberta-large, 10 for
+    roberta-base, 9 for bert-base-uncased, 18 for bert-large-uncased.
+    """
     idf: bool = False
     """Weight tokens by their inverse document frequency among the references: rare words count more."""
     rescale: list[float] | None = None
-    """Precision, recall and F1 of unrelated texts, which then become 0 while 1 stays 1: for roberta-large, bert-score's
-    `rescale_baseline/en/roberta-large.tsv` has them by layer. null: numbers as they are."""
+    """Baseline precision, recall and F1 of unrelated texts. They are rescaled to 0, while 1 stays 1. For roberta-large,
+    bert-score's `rescale_baseline/en/roberta-large.tsv` lists them by layer. null: no rescaling.
+    """
     batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
-    """Texts embedded at the same time."""
+    """Number of texts that are embedded at the same time."""
 
     _encoder: Any = PrivateAttr(None)
 
@@ -114,7 +116,7 @@ class BertScore(Referenced):
         return known
 
     def _scores(self, answer: Any, reference: Any, weight: Mapping[int, float] | None) -> tuple[float, ...]:
-        """Precision, recall and F1 of one answer against one reference."""
+        """Return precision, recall and F1 of one answer against one reference."""
         scores = greedy_matching(answer, reference, weight)
         if self.rescale is None:
             return scores
@@ -122,8 +124,9 @@ class BertScore(Referenced):
 
 
 def greedy_matching(answer: Any, reference: Any, weight: Mapping[int, float] | None) -> tuple[float, float, float]:
-    """Precision, recall and F1 of two `EmbeddedText`s: the weighted means of each token's highest cosine with a token
-    of the other text. weight: of each token id; None: all the same. 0 where one of the texts has no token that weighs.
+    """Return precision, recall and F1 of two `EmbeddedText`s: the weighted means of each token's highest cosine with a
+    token of the other text. weight: weight of each token id; None: equal weights. The result is 0 if one of the texts
+    has no token with a weight.
     """
     similar = answer.vectors @ reference.vectors.T
     precision = _weighted(similar.max(dim=1).values, answer, weight)
@@ -144,7 +147,9 @@ def _weighted(values: Any, text: Any, weight: Mapping[int, float] | None) -> flo
 
 
 class InverseFrequencies(dict[int, float]):
-    """log((N + 1) / (n + 1)) of each token id that n of N documents contain; of one that none contains, log(N + 1)."""
+    """Inverse document frequencies: log((N + 1) / (n + 1)) for a token id that n of N documents contain, and log(N + 1)
+    for a token id that no document contains.
+    """
 
     def __init__(self, documents: Sequence[Sequence[int]]) -> None:
         counts = Counter(token for document in documents for token in set(document))

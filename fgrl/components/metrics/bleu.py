@@ -1,4 +1,4 @@
-"""BLEU by sacrebleu, with the signature that specifies how it was counted."""
+"""BLEU by sacrebleu, with the signature of its settings."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Bleu(Referenced):
     """BLEU (Papineni et al. 2002) by sacrebleu, 0 to 100 as it prints it.
 
     The RLA paper reports a mean over samples and the highest score among the references (section 4.2.1), which is
-    `aggregate: mean`, the default; it names neither tool nor order. MS MARCO's own evaluation takes BLEU-1 of the
-    corpus: `{aggregate: corpus, max_ngram: 1, lowercase: true}` comes nearest, up to its tokenizer.
+    `aggregate: mean`, the default; it names neither tool nor order. MS MARCO's own evaluation uses BLEU-1 of the
+    corpus: `{aggregate: corpus, max_ngram: 1, lowercase: true}` is closest, except for its tokenizer.
     """
 
     meanings = {
@@ -35,13 +35,14 @@ class Bleu(Referenced):
     aggregate: Literal["mean", "corpus"] = "mean"
     """`mean`: BLEU of each answer with its best reference (orders that a short answer does not have are left out),
     averaged over answers. `corpus`: BLEU of all answers together, n-grams counted against all references of a prompt;
-    its interval counts again in each draw of prompts."""
+    its interval recomputes it for each resample of prompts.
+    """
     max_ngram: int = Field(4, ge=1, le=4)
     """Longest n-gram."""
     lowercase: bool = False
-    """Compare without case."""
+    """Ignore case."""
     tokenize: Literal["13a", "intl", "char", "zh", "none"] = "13a"
-    """sacrebleu's tokenizer."""
+    """Tokenizer of sacrebleu."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         scorer = self._scorer(effective_order=True)
@@ -52,7 +53,7 @@ class Bleu(Referenced):
         return {"corpus": of_sums(counts, ids, "bleu", {"max_ngram": self.max_ngram})}
 
     def about(self, answers: Mapping[str, Sequence[Answer]]) -> str:
-        """Sacrebleu's signature; of `mean` it is that of one answer against one reference."""
+        """Return sacrebleu's signature; for `mean` it is that of one answer against one reference."""
         scorer = self._scorer(effective_order=self.aggregate == "mean")
         sizes = {len(self.usable(answer.references)) for own in answers.values() for answer in own}
         scorer.num_refs = 1 if self.aggregate == "mean" else sizes.pop() if len(sizes) == 1 else -1
@@ -71,6 +72,8 @@ class Bleu(Referenced):
         )
 
     def _counts(self, scorer: Any, answers: Sequence[Answer]) -> list[list[int]]:
-        """Of each answer: its length, its references' (the closest), matched n-grams of each order, n-grams of each."""
+        """Return for each answer its length, the length of its closest reference, and the matched and total n-grams of
+        each order.
+        """
         scores = [scorer.sentence_score(answer.text, self.usable(answer.references)) for answer in answers]
         return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]

@@ -1,4 +1,4 @@
-"""Answers that name choices by their numbers."""
+"""Accuracy of answers that name choices by their numbers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NUMBER = re.compile(r"(?<![\w-])(?<!\d\.)\d{1,6}(?!\w|\.\d)")
 
 @register("choice")
 class Choice(Referenced):
-    """Multiple-choice questions that a model answers in words, after the prompts of RLA's appendix D; 0 to 1.
+    """Scores of multiple-choice questions that a model answers in words, after the prompts of RLA's appendix D; 0 to 1.
 
-    These are not TruthfulQA's MC1 and MC2, which compare the probabilities that a model gives to the choices: those are
-    `truthfulqa_mc1` and `truthfulqa_mc2` of a stage `lm_eval`.
+    These differ from TruthfulQA's MC1 and MC2, which compare the probabilities that a model gives to the choices. For
+    MC1 and MC2 use `truthfulqa_mc1` and `truthfulqa_mc2` of a stage `lm_eval`.
 
     `answers: one` (the prompt of MC1): `accuracy`, the share of answers whose first number is right. `answers: several`
     (the prompt of MC2, which asks for a list such as `[1, 3]`): the named set against the right one, `f1`, `precision`
@@ -39,9 +39,9 @@ class Choice(Referenced):
     }
 
     answers: Literal["one", "several"] = "one"
-    """How many choices the prompt asks for."""
+    """Number of choices that the prompt asks for."""
     unparsed: Literal["wrong", "missing"] = "wrong"
-    """An answer without a number counts as `wrong` (0 everywhere), or is left out (`missing`)."""
+    """Treatment of an answer without a number: it counts as `wrong` (0 in every score), or is left out (`missing`)."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         columns: dict[str, list[float | None]] = {name: [] for name in self._names()}
@@ -61,7 +61,7 @@ class Choice(Referenced):
         return ("accuracy", "unparsed") if self.answers == "one" else ("f1", "precision", "recall", "exact", "unparsed")
 
     def _scores(self, answer: Answer) -> dict[str, float]:
-        """Return the answer's numbers; without those that are missing."""
+        """Return the scores of an answer, without missing ones."""
         references = self.usable(answer.references)
         right = {number for reference in references for number in listed(reference)}
         if not right:
@@ -84,14 +84,14 @@ class Choice(Referenced):
 
 
 def first(text: str) -> set[int]:
-    """Return the first number; none when there is no number."""
+    """Return a set with the first number; an empty set if there is no number."""
     match = _NUMBER.search(text)
     return {int(match[0])} if match else set()
 
 
 def listed(text: str) -> list[int]:
-    """Return the numbers of the first `[...]` that has any, else of the first line that has any. Nothing is
-    evaluated.
+    """Return the numbers in the first `[...]` that contains any, else in the first line that contains any. Nothing is
+    evaluated as code.
     """
     for part in [*_LIST.findall(text), *text.splitlines()]:
         if numbers := _NUMBER.findall(part):

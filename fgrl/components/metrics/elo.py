@@ -23,16 +23,16 @@ from fgrl.measuring.statistics import Measured
 from fgrl.registry import register
 
 JUDGE = "judge"
-"""Who decided, in the record of games."""
+"""Author of the verdicts in the record of games."""
 
 
 @register("elo")
 class Elo(RatedMetric, JudgedMetric):
     """A judge compares the answers of every two models to each prompt; all verdicts together give Elo ratings.
 
-    rating: base 10, scale 400, maximum likelihood, a tie counts one half; difference: to the best model of all, with
+    rating: base 10, scale 400, maximum likelihood, a tie counts one half; difference: to the best of all models, with
     the interval of the paper's Table 2 (percentiles of a bootstrap over prompts). win_rate: share of decided games won,
-    ties counting half. ties, missing: shares of games; a game with a missing judgment is left out of the ratings.
+    ties count half. ties, missing: shares of games; a game with a missing judgment is left out of the ratings.
     chose_first: of the judgments that chose, the share for the answer shown first; 0.5 is no position bias.
     inconsistent: with both orders, the share of games in which they disagree. refused, unparsed, failed: shares of
     questions. Every game is in `games-<name>.jsonl`; `fgrl elo` prints a line for each model.
@@ -45,14 +45,12 @@ class Elo(RatedMetric, JudgedMetric):
     shows = 2
 
     orders: Orders = "one"
-    """`one`: each pair once per prompt, as in the paper; which answer is shown first is drawn by a hash of the prompt
-    and the two models, so that no model is shown first more often than others. `both`: each pair in both orders, as one
-    game.
+    """Order of the answers. `one`: each pair once per prompt, as in the paper; a hash of the prompt and the two models
+    decides which answer is shown first, so that every model is shown first equally often. `both`: each pair in both
+    orders, as one game.
     """
     disagreement: Disagreement = "tie"
-    """With both orders, what a game counts whose orders disagree: a tie, the verdict of the mean probability, or
-    missing (drop).
-    """
+    """Result of a game whose two orders disagree: a tie, the verdict of the mean probability, or missing (drop)."""
 
     _outcomes: list[tuple[dict[str, Any], Asked[Ballot]]] = PrivateAttr(default_factory=list)
 
@@ -99,13 +97,13 @@ class Elo(RatedMetric, JudgedMetric):
     def _asked(
         self, answers: Mapping[str, Sequence[Answer]], baseline: str | None
     ) -> list[tuple[dict[str, Any], Asked[Ballot]]]:
-        """Each question with its outcome, in the order of the plan."""
+        """Return each question with its outcome, in the order of the plan."""
         by_model = self.put(self.plan(answers, baseline))
         self._outcomes = [pair for own in by_model.values() for pair in own]
         return self._outcomes
 
     def _shown(self, name: str, opponent: str, own: Answer, other: Answer) -> list[tuple[str, Answer, Answer]]:
-        """Return the model shown first and the two answers as they are shown, once for each order."""
+        """Return the model shown first and the two answers in the order of display, once for each order."""
         both = [(name, own, other), (opponent, other, own)]
         if self.orders == "both":
             return both

@@ -16,21 +16,22 @@ from fgrl.registry import register
 
 @register("elo_by_rule")
 class EloByRule(RatedMetric):
-    """Elo ratings of models whose answers a rule compares: the answer with the higher score wins, equal scores are a
-    tie.
+    """Elo ratings of models whose answers are compared by a rule: the answer with the higher score wins, equal scores
+    are a tie.
 
-    The score is the share of the rule's parts that the answer satisfies (of a single rule 1 or 0), or a reward that the
-    evaluation records. An undecided rule and a missing reward make the game missing. The numbers are those of `elo`.
+    The score is the share of the rule's parts that the answer satisfies (1 or 0 for a single rule), or a reward that
+    the evaluation records. A game with an undecided rule or a missing reward is missing. The reported numbers are those
+    of `elo`.
     """
 
     meanings = {"rating": Meaning("Elo rating", "higher"), "win_rate": Meaning("share of games won", "higher")}
 
     rule: Verifier | None = None
-    """The rule."""
+    """Rule that scores the answers; null if `reward` is set."""
     reward: str | None = None
-    """Name of a reward of the evaluation, in place of a rule."""
+    """Name of a reward of the evaluation that scores the answers, in place of a rule."""
     margin: float = Field(0.0, ge=0)
-    """Scores that differ by at most this much are a tie."""
+    """Maximum difference of two scores that counts as a tie."""
 
     @model_validator(mode="after")
     def _one_score(self) -> EloByRule:

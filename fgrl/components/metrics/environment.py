@@ -1,4 +1,4 @@
-"""What an environment gave for conversations, and what went wrong in them."""
+"""Rewards, lengths and failures of conversations with an environment."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fgrl.types import Turn
 
 @register("environment")
 class EnvironmentMetric(Comparison):
-    """Numbers of conversations with an environment: `return`, the sum of the rewards of all turns; `turns`; the shares of
-    conversations that came to their end (`terminated`), that were stopped before it (`truncated`), and in which the
-    environment failed (`missing`: they count in no other number); `errors`, the share of turns whose text made the
-    environment raise an exception.
+    """Numbers of conversations with an environment. `return`: the sum of the rewards of all turns; `turns`: the number
+    of turns; the shares of conversations that reached their end (`terminated`), that were stopped before it
+    (`truncated`), and in which the environment failed (`missing`: excluded from all other numbers); `errors`: the share
+    of turns whose text made the environment raise an exception.
     """
 
     meanings = {
@@ -35,7 +35,7 @@ class EnvironmentMetric(Comparison):
     counts_lost = True
 
     info: list[str] = []
-    """Numbers of the environment's `info` to measure, too: their means over the turns that have them."""
+    """Names of numbers in the environment's `info` to measure as well: their means over the turns that report them."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         known = [answer.turns if answer.lost is None else [] for answer in answers]

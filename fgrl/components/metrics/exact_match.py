@@ -1,4 +1,4 @@
-"""Is the answer literally one of the references?"""
+"""Share of answers that are literally one of the references."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _SPACED = str.maketrans(dict.fromkeys(string.punctuation + "‘’´", " "))
 
 
 def squad(text: str) -> str:
-    """Lower case, ASCII punctuation deleted, no articles, single spaces: as SQuAD's evaluation (Rajpurkar et al. 2016)
-    compares answers.
+    """Normalize a text like SQuAD's evaluation (Rajpurkar et al. 2016): lower case, ASCII punctuation deleted, no
+    articles, single spaces.
     """
     return _without_articles(text.lower().translate(_DELETED))
 
 
 def triviaqa(text: str) -> str:
-    """As `squad`, but punctuation (and ‘ ’ ´) becomes a space, so that `twenty-one` stays two words: as TriviaQA's
-    evaluation (Joshi et al. 2017) compares answers.
+    """Normalize a text like TriviaQA's evaluation (Joshi et al. 2017): as `squad`, but punctuation (and ‘ ’ ´) becomes
+    a space, so that `twenty-one` stays two words.
     """
     return _without_articles(text.lower().translate(_SPACED))
 
@@ -48,12 +48,13 @@ class ExactMatch(Referenced):
     meanings = {"exact_match": Meaning("share of answers that match a reference", "higher")}
 
     normalize: Literal["squad", "triviaqa", "none"] = "squad"
-    """What is removed from both texts before they are compared. `squad`: case, punctuation, articles, repeated white
-    space. `triviaqa`: the same, with punctuation as a space. `none`: only white space at the ends.
+    """Normalization of both texts before the comparison. `squad`: remove case, punctuation, articles and repeated white
+    space. `triviaqa`: as `squad`, but punctuation becomes a space. `none`: only remove white space at the ends.
     """
     match: Literal["whole", "contains"] = "whole"
-    """`whole`: the texts are equal. `contains`: the answer contains the reference as whole words (so not for
-    languages that write no spaces between words)."""
+    """Type of comparison. `whole`: the texts are equal. `contains`: the answer contains the reference as whole words
+    (not suitable for languages without spaces between words).
+    """
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         return {"exact_match": mean(answers, self.best(answers, self.score))}
@@ -64,8 +65,8 @@ class ExactMatch(Referenced):
         return bool(self.best([answer], self.score)[0]), []
 
     def score(self, response: str, reference: str) -> float:
-        """1 for a match, else 0. A reference that is empty after normalization matches only an answer that is empty,
-        too.
+        """Return 1 for a match, else 0. A reference that is empty after normalization matches only an answer that is
+        empty, too.
         """
         normal = NORMALIZERS[self.normalize]
         answer, expected = normal(response), normal(reference)

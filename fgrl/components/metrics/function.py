@@ -19,28 +19,29 @@ from fgrl.types import Sample
 
 @register("function")
 class FunctionMetric(Comparison):
-    """A Python function measures answers: `def words(completions, **kwargs)` returns a number for each answer, or None
-    where it does not apply; the metric is their mean, with an interval over prompts.
+    """A Python function that measures answers: `def words(completions, **kwargs)` returns a number for each answer, or
+    None for an answer to which it does not apply. The metric is their mean, with an interval over prompts.
 
-    Annotated with `-> dict[str, list[float]]` it returns several numbers by name. A number per token (`->
-    list[list[float]]`) is averaged over all tokens, and of scored spans (`-> list[list[tuple[int, int, float]]]`) the
-    values of an answer are added.
+    With the annotation `-> dict[str, list[float]]` it returns several numbers by name. Numbers per token (`->
+    list[list[float]]`) are averaged over all tokens. The values of scored spans (`-> list[list[tuple[int, int,
+    float]]]`) are added for each answer.
     """
 
     path: Annotated[str, FunctionFile]
-    """The function: `metrics.py:words`, relative to the recipe. Without a `title` the metric has the function's name.
+    """Function such as `metrics.py:words`, relative to the recipe. Without a `title` the metric has the function's
+    name.
     """
     arguments: dict[str, Any] = {}
-    """More keyword arguments of the function."""
+    """Additional keyword arguments of the function."""
     files: list[Annotated[str, File]] = []
-    """Files that the function reads: their content counts for the cache key."""
+    """Files that the function reads. Their content is part of the cache key."""
     completions: Form = "as_prompt"
-    """How the function sees answers. `as_prompt`: a list of one message where the prompt is a list of messages, else a
-    text. `messages`, `text`: always so.
+    """Form of the answers that the function gets. `as_prompt`: a list of one message if the prompt is a list of
+    messages, else a text. `messages`, `text`: always in this form.
     """
     better: Better | None = None
-    """Which side of its numbers is better: `higher` or `lower`. The report's first screen concludes from it whether
-    training helped; null: neither side, so it concludes nothing.
+    """Direction in which the numbers are better: `higher` or `lower`. The report's first screen uses it to conclude
+    whether training helped; null: no direction, and no conclusion.
     """
 
     _caller: Caller = PrivateAttr()
@@ -69,11 +70,13 @@ class FunctionMetric(Comparison):
         return frozenset({"offsets"} if self._caller.needs_offsets() or "tokens" in self._caller.kinds else ())
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
-        """Raise `UserCodeError` when the function requires a column that the prompts do not have, or token ids."""
+        """Raise `UserCodeError` if the function requires a column that the prompts do not have, or token ids."""
         self._caller.check_arguments(samples, [*OF_TEXTS, "completion_tokens", "completion_offsets"])
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
-        """Answers that were given as text have no tokens, so they have no numbers of tokens."""
+        """Return the numbers by name. Answers that were given as text have no tokens, so they have no numbers per
+        token.
+        """
         name = self._caller.names[0]
         has_tokens = bool(answers) and not any(answer.given for answer in answers)
         texts = Texts(

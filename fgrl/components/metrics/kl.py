@@ -1,4 +1,4 @@
-"""How far a model moved from the reference."""
+"""Distance of a model from the reference."""
 
 from __future__ import annotations
 

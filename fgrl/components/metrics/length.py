@@ -1,4 +1,4 @@
-"""How long answers are, and whether they finished."""
+"""Length of answers, and the shares of empty and finished answers."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 
 @register("pass_at_k")
 class PassAtK(UsesRules, Comparison):
-    """How likely one of k answers passes, by the unbiased estimator; the mean over problems, 0 to 1.
+    """Probability that at least one of k answers passes, by the unbiased estimator; the mean over problems, 0 to 1.
 
-    Of n answers to a problem c pass: pass@k = 1 - C(n-c, k) / C(n, k). An answer passes that satisfies every criterion
-    of its prompt's rubric that a verifier decides (usually one, `code:tests`). The evaluation needs at least k answers
-    per prompt (`per_prompt`). Intervals draw problems. missing: the share of answers whose verdict is missing (the
-    tests could not be run); they are left out, and a problem that has fewer than k answers left has no pass@k.
-    unreplayed: the share of answers whose pass could not be confirmed where the program never ran (`unreplayed` of the
-    tests); a policy that games its tests raises it.
+    If c of n answers to a problem pass, pass@k = 1 - C(n-c, k) / C(n, k). An answer passes if it satisfies every
+    criterion of its prompt's rubric that a verifier decides (usually one, `code:tests`). The evaluation needs at least
+    k answers per prompt (`per_prompt`). Intervals resample problems. missing: the share of answers whose verdict is
+    missing (the tests could not be run); they are left out, and a problem with fewer than k remaining answers has no
+    pass@k. unreplayed: the share of answers whose pass could not be confirmed by a replay without the program
+    (`unreplayed` of the tests); it rises if a policy games its tests.
     """
 
     meanings = {
@@ -41,7 +41,7 @@ class PassAtK(UsesRules, Comparison):
     }
 
     k: list[AtLeastOne] = Field([1], min_length=1)
-    """The numbers of answers, for example [1, 10, 100]."""
+    """Values of k, for example [1, 10, 100]."""
 
     @field_validator("k")
     @classmethod
@@ -62,7 +62,7 @@ class PassAtK(UsesRules, Comparison):
             self._check_rubric(sample)
 
     def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
-        """Return the tests remember what they decided about a program, so it does not run again."""
+        """Return the verdict on an answer. The tests remember their verdict on a program, so it does not run again."""
         passes = self._passes(answer)
         return (None if passes is None else passes == 1), []
 
@@ -82,12 +82,12 @@ class PassAtK(UsesRules, Comparison):
         return {**measured, "missing": missing, "unreplayed": unreplayed}
 
     def _passes(self, answer: Answer) -> float | None:
-        """1, 0, or None where a verdict is missing and no other one decides."""
+        """Return 1, 0, or None if a verdict is missing and no other verdict decides."""
         self._check_rubric(answer.sample)
         return all_kept([rule.verdict(answer.text) for rule in self._rules_of(answer)])
 
     def _passes_unconfirmed(self, answer: Answer) -> bool:
-        """Do tests count as passed that were not replayed?"""
+        """Return True if tests count as passed that were not replayed."""
         outcomes = [rule.tested(answer.text) for rule in self._rules_of(answer) if isinstance(rule, ProgramTests)]
         return any(outcome.passed and not outcome.replayed for outcome in outcomes)
 
@@ -104,5 +104,5 @@ class PassAtK(UsesRules, Comparison):
 
 
 def pass_at_k(n: int, c: int, k: int) -> float | None:
-    """Return the estimator; None for n < k. n: answers, c: those that pass."""
+    """Return the estimator; None for n < k. n: number of answers, c: number of answers that pass."""
     return None if n < k else 1.0 - math.comb(n - c, k) / math.comb(n, k)

@@ -1,4 +1,4 @@
-"""How likely the answers are to a model that wrote none of them."""
+"""Perplexity of the answers under a language model that did not write them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Perplexity(Comparison):
     names none).
 
     `nats_per_token`: mean negative log-likelihood over the tokens of all answers. `per_token`: its exponential.
-    `per_answer`: the mean of the answers' own perplexities, which one odd answer can raise much. The tokens are the
-    scorer's, whatever model wrote the answer, so different models can be compared, and answers that were given as text.
-    An answer without a token is left out. `cut`: share of answers that were longer than `max_tokens` leaves room for,
-    and were scored without their end.
+    `per_answer`: the mean of the answers' own perplexities, which one unusual answer can raise greatly. The tokens are
+    the scorer's, whichever model wrote the answer, so that different models and answers given as text can be compared.
+    An answer without a token is left out. `cut`: share of answers that were too long for `max_tokens` and were scored
+    without their end.
 
     With the model before training as the scorer, `nats_per_token` shows whether answers still make sense to it: the
     report compares it with that model's own answers. `reference_likelihood` reads the same from the evaluation's own
@@ -48,17 +48,17 @@ class Perplexity(Comparison):
     head: ClassVar[str] = "lm"
 
     scorer: ModelSpec
-    """The language model that reads the answers."""
+    """Language model that scores the answers."""
     given: Literal["nothing", "prompt"] = "nothing"
-    """What it reads before an answer: `nothing` but its token for the beginning of a text (or the one for its end), or
-    the `prompt` as the evaluated models were asked.
+    """Context before an answer: `nothing` except the scorer's token for the beginning of a text (or else its token for
+    the end), or the `prompt` in the form that the evaluated models got.
     """
     max_prompt_tokens: int = Field(1024, ge=1)
-    """Longer prompts lose their beginning."""
+    """Maximum number of tokens of a prompt; longer prompts lose their beginning."""
     max_tokens: int = Field(2048, ge=2)
-    """Prompt and answer together; a longer answer loses its end."""
+    """Maximum number of tokens of prompt and answer together; a longer answer loses its end."""
     batch_size: Annotated[int, Unkeyed] = Field(16, ge=1)
-    """Answers scored at the same time."""
+    """Number of answers that are scored at the same time."""
 
     @model_validator(mode="after")
     def _lengths(self) -> Perplexity:
@@ -82,7 +82,7 @@ class Perplexity(Comparison):
         }
 
     def _scored(self, answers: Sequence[Answer]) -> list[tuple[float, int, bool]]:
-        """(negative log-likelihood in nats, number of tokens, was it cut) of each answer."""
+        """Return (negative log-likelihood in nats, number of tokens, True if it was cut) of each answer."""
         model = self._run.model(self.scorer)
         rows = [self._encoded(model, answer) for answer in answers]
         filled = [row for row in rows if row[1]]
@@ -98,7 +98,7 @@ class Perplexity(Comparison):
         return [(next(values) if text else 0.0, len(text), cut) for _prompt, text, cut in rows]
 
     def _encoded(self, model: Any, answer: Answer) -> tuple[list[int], list[int], bool]:
-        """Return what the scorer reads first, the answer's tokens, and whether they were cut."""
+        """Return the context for the scorer, the answer's tokens, and whether they were cut."""
         tokenizer = model.tokenizer
         if self.given == "prompt":
             before = rollouts.encode_prompt(tokenizer, answer.sample.prompt, self.max_prompt_tokens)

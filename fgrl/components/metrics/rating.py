@@ -1,4 +1,4 @@
-"""Marks that a judge gives to single answers, as in MT-Bench (Zheng et al. 2023, section 3.1)."""
+"""Grades that a judge gives to single answers, as in MT-Bench (Zheng et al. 2023, section 3.1)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LOWEST, HIGHEST = 1.0, 10.0
 
 @register("rating")
 class Rating(JudgedMetric):
-    """A judge rates every answer from 1 to 10, and each turn of a conversation separately.
+    """Grades from 1 to 10 that a judge gives to every answer, and separately to each turn of a conversation.
 
-    mark: the mean of all, like MT-Bench's score; turn_1, turn_2, ...: of each turn. refused, unparsed, failed: shares
-    of all questions; missing marks are left out of the means.
+    mark: the mean of all grades, like MT-Bench's score; turn_1, turn_2, ...: the mean of each turn. refused, unparsed,
+    failed: shares of all questions; missing grades are left out of the means.
     """
 
     meanings = {
@@ -35,7 +35,7 @@ class Rating(JudgedMetric):
     required = ("question", "answer")
 
     references: Literal["alternatives", "turns"] = "alternatives"
-    """What the samples' references are: alternative right answers to the first turn, or one answer for each turn."""
+    """Meaning of the samples' references: alternative right answers to the first turn, or one answer for each turn."""
 
     def calls(self, expected: ToDraw) -> int:
         prompts, turns = expected.size()
@@ -73,7 +73,7 @@ class Rating(JudgedMetric):
         return "own prompt: no benchmark's official number"
 
     def _turns(self, answer: Answer) -> Iterator[tuple[str, str, str, str]]:
-        """(earlier turns, question, answer, reference) of each turn."""
+        """Yield (earlier turns, question, answer, reference) of each turn."""
         per_turn = self.references == "turns"
         before = "\n\n".join(f"[{turn.role}]\n{turn.content}" for turn in answer.chat[:-1])
         turns = [(answer.question, answer.text), *((turn.question, turn.response.text) for turn in answer.follow_ups)]
@@ -90,11 +90,11 @@ class Rating(JudgedMetric):
 
 
 def read_mark(text: str) -> float:
-    """Return the one mark in double brackets, as in `[[7]]`; or the answer is nothing but a number, or JSON `{"rating":
-    7}`.
+    """Return the only grade in double brackets, as in `[[7]]`. An answer that is only a number, or JSON `{"rating":
+    7}`, is read as well.
 
-    Raises `Refused` for an answer without a mark that declines to judge, ValueError for any other and for marks outside
-    of 1 to 10.
+    Raises `Refused` for an answer without a grade that declines to judge, ValueError for any other answer without a
+    grade and for grades outside of 1 to 10.
     """
     marks = bracketed(text)
     if len(marks) > 1:

@@ -1,4 +1,4 @@
-"""Are the answers still likely under the reference?"""
+"""Likelihood of the answers under the reference model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fgrl.registry import register
 class ReferenceLikelihood(Comparison):
     """Log-likelihood of the answers under the reference, in nats per token.
 
-    `per_token` is over all tokens of all answers: incoherent text lies far below the reference's own answers, and text
-    that repeats itself above them (see `repetition`). `worst_tenth` is the mean over the tenth of the answers with the
-    lowest value per token, which an average hides.
+    `per_token` is over all tokens of all answers. Its value is far below that of the reference's own answers for
+    incoherent text, and above it for text that repeats itself (see `repetition`). `worst_tenth` is the mean over the
+    tenth of the answers with the lowest value per token, which an average hides.
     """
 
     purpose = "symptom"

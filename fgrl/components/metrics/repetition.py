@@ -1,4 +1,4 @@
-"""Do answers repeat words, or other answers?"""
+"""Repetition of words within answers, and of answers among each other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Repetition(Comparison):
     }
 
     prompt_words: int | None = Field(None, ge=1)
-    """Also measure `prompt`: a passage is this many words in the same order, as 8. null does not measure it."""
+    """Number of consecutive words in a passage for the measure `prompt`, for example 8. null does not measure it."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         words = [words_of(answer.text) for answer in answers]

@@ -1,4 +1,4 @@
-"""Words that an answer shares with a reference."""
+"""Overlap of words between an answer and a reference."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rouge(Referenced):
     }
 
     stemmer: bool = False
-    """Compare English words without their endings (Porter)."""
+    """Compare the stems of English words (Porter stemmer)."""
 
     def numbers(self, answers: Sequence[Answer]) -> dict[str, Measured]:
         scorer = rouge_scorer.RougeScorer(list(KINDS), use_stemmer=self.stemmer)

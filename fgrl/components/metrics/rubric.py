@@ -1,4 +1,4 @@
-"""How much of their prompts' rubrics answers satisfy ("Rubrics to Tokens", sections 3.1 and 5.4)."""
+"""Share of the criteria in their prompts' rubrics that answers satisfy ("Rubrics to Tokens", sections 3.1 and 5.4)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fgrl.registry import name_of, register
 from fgrl.types import Request
 
 JUDGED = "judged"
-"""The kind of criteria that no rule decides."""
+"""Name of the kind of criteria that no rule decides."""
 
 
 @dataclass(frozen=True)
 class CriterionVerdict:
-    """A criterion decided for an answer; None is missing."""
+    """Verdict on a criterion for an answer; None is missing."""
 
     criterion: str
     kind: str
@@ -34,14 +34,15 @@ class CriterionVerdict:
 
 @register("rubric")
 class RubricAccuracy(RubricChecker, Compared):
-    """How many answers satisfy their whole rubric, and how many criteria are satisfied; 0 to 1, papers print percent.
+    """Shares of answers that satisfy their whole rubric, and of criteria that are satisfied; 0 to 1, papers print
+    percent.
 
     aon: share of answers that satisfy every criterion (Eq. 2; instruction-level accuracy, IFEval's prompt level). csr:
     share of criteria that are satisfied (Eq. 3; rubric-level accuracy, IFEval's instruction level). aon_loose,
     csr_loose: the same where one of IFEval's eight variants of the answer is enough for a rule; judged criteria have no
-    variants. missing: share of missing verdicts (an undecided rule, a failed judgement): they are left out of csr, and
-    their answer of aon unless another criterion is violated. Several answers to a prompt are averaged, and drawn
-    together in intervals. Of a conversation the first answer counts.
+    variants. missing: share of missing verdicts (an undecided rule, a failed judgement). They are left out of csr, and
+    their answer is left out of aon unless another criterion is violated. Several answers to a prompt are averaged, and
+    resampled together for intervals. In a conversation only the first answer counts.
     """
 
     meanings = {
@@ -54,12 +55,13 @@ class RubricAccuracy(RubricChecker, Compared):
     }
 
     average: Literal["criteria", "answers"] = "criteria"
-    """What `csr` is a mean of. `criteria`: all criteria of all answers, as IFEval and IFBench count and as the paper's
-    numbers do. `answers`: each answer's share, so that a long rubric weighs no more than a short one.
+    """Unit of the mean `csr`. `criteria`: all criteria of all answers, as in IFEval, IFBench and the paper's numbers.
+    `answers`: each answer's share, so that a long rubric weighs no more than a short one.
     """
     by: Literal["kind"] | None = None
-    """`kind` also reports the strict csr of each kind of criterion: the verifier's name up to its colon, as in
-    `csr length_constraints`, and `csr judged`."""
+    """Grouping of an additional report. `kind` reports the strict csr of each kind of criterion: the verifier's name up
+    to its colon, as in `csr length_constraints`, and `csr judged`.
+    """
 
     def asks(self, given: Mapping[str, Sequence[Answer]], *, baseline: str | None = None) -> list[Request]:
         return self.judge_requests([(answer.sample, answer.text) for answers in given.values() for answer in answers])
@@ -68,7 +70,7 @@ class RubricAccuracy(RubricChecker, Compared):
         return ()
 
     def by_model(self, answers: Mapping[str, Sequence[Answer]], baseline: str | None) -> dict[str, dict[str, Measured]]:
-        """Return the measures. Counts: the outcomes of the judge's questions."""
+        """Return the measures by model, and the outcomes of the judge's questions as counts."""
         every = [answer for own in answers.values() for answer in own]
         texts = [answer.text for answer in every]
         checked = rubrics.by_response(self.check([answer.sample for answer in every], texts), len(every))
@@ -109,7 +111,7 @@ class RubricAccuracy(RubricChecker, Compared):
     def _record(
         self, answers: Mapping[str, Sequence[Answer]], verdicts: Mapping[str, list[list[CriterionVerdict]]]
     ) -> None:
-        """Every verdict, in `verdicts-<name>.jsonl`."""
+        """Write every verdict to `verdicts-<name>.jsonl`."""
         if self._run is None:
             return
         lines = []
@@ -124,7 +126,7 @@ class RubricAccuracy(RubricChecker, Compared):
 
 
 def _pooled(answers: Sequence[Answer], verdicts: Sequence[Sequence[bool | None]]) -> Measured:
-    """Return the share of all known verdicts of all answers, resampled by prompt."""
+    """Return the share of satisfied criteria among all known verdicts of all answers, resampled by prompt."""
     known = [sum(verdict is not None for verdict in of_answer) for of_answer in verdicts]
     return mean(answers, [rubrics.share_kept(of_answer) for of_answer in verdicts], known)
 

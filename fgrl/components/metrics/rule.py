@@ -1,4 +1,4 @@
-"""How many answers satisfy a rule."""
+"""Share of answers that satisfy a rule."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from fgrl.types import Span
 
 @register("rule")
 class RuleShare(Comparison):
-    """Share of answers that satisfy a rule, and each part of it. An empty answer violates every rule.
+    """Shares of answers that satisfy a rule, and each part of it. An empty answer violates every rule.
 
-    Answers for which a rule is undecided (`code:checker`) are left out of its share, and `undecided` is their share.
+    Answers for which a rule is undecided (`code:checker`) are left out of its share. `undecided` is the share of such
+    answers.
     """
 
     meanings = {
@@ -26,7 +27,7 @@ class RuleShare(Comparison):
     }
 
     rule: Verifier
-    """The rule."""
+    """Rule that the answers should satisfy."""
 
     def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
         if self.rule.may_be_undecided():  # a program, which would run again

@@ -1,4 +1,4 @@
-"""How long the segments are that a reward divides answers into."""
+"""Length of the segments into which a reward divides answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fgrl.registry import register
 class SegmentLength(OfRewards):
     """Tokens per segment (segment paper, Figure 3), by reward: the tokens of all segments / the number of segments.
 
-    Tokens outside of every segment, as the one that ends the answer, do not count.
+    Tokens outside of every segment, such as the end-of-sequence token, do not count.
     """
 
     purpose = "reward"

@@ -1,4 +1,4 @@
-"""How close answers are to their references."""
+"""Similarity of answers to their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do learned token rewards find the tokens that violate a rule?"""
+"""Agreement of learned token rewards with the tokens that violate a rule."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fgrl.registry import register
 
 @register("token_auc")
 class TokenAuc(OfRewards):
-    """Probability that a token that violates the rule gets a lower reward than one that does not (ties count a half).
+    """Probability that a token that violates the rule gets a lower reward than a token that does not (ties count half).
 
-    A token violates the rule when it lies in a violation apart from white space before it, or a violation in it. Left
-    out: the end-of-sequence token, tokens without a reward, and answers for which the rule cannot locate violations.
-    Two numbers per reward: `<reward>` compares tokens of all answers with each other, so a reward scores well that only
-    knows which answers are bad; `<reward> within` compares only tokens of the same answer (mean over the answers that
-    have both kinds), so a reward that is constant over each answer gets exactly 0.5. Missing when no token violates the
-    rule.
+    A token violates the rule if it lies in a violation, apart from white space before it, or if a violation lies in it.
+    Left out: the end-of-sequence token, tokens without a reward, and answers for which the rule cannot locate
+    violations. Two numbers per reward: `<reward>` compares tokens of all answers with each other, so a reward that only
+    separates good from bad answers scores well; `<reward> within` compares only tokens of the same answer (mean over
+    the answers that have both kinds), so a reward that is constant over each answer gets exactly 0.5. Missing when no
+    token violates the rule.
     """
 
     purpose = "reward"
@@ -36,7 +36,7 @@ class TokenAuc(OfRewards):
     version = 3
 
     rule: Verifier
-    """The rule; it has to be one that can mark what breaks it."""
+    """Rule that can locate its violations."""
 
     @field_validator("rule")
     @classmethod
@@ -72,7 +72,7 @@ class TokenAuc(OfRewards):
         return result
 
     def _labels(self, answer: Answer) -> list[bool | None]:
-        """Of each token: does it violate the rule? None: it is left out."""
+        """Return for each token whether it violates the rule; None if it is left out."""
         spans = None if answer.turn else self.rule.violations(answer.text)
         if spans is None:
             return [None] * len(answer.offsets)

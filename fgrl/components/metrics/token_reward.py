@@ -1,4 +1,4 @@
-"""What answers earn, and which share of their tokens earns or loses something."""
+"""Rewards of answers, and the shares of tokens with positive and negative rewards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a judge prefers a model's answer to another's."""
+"""Share of comparisons in which a judge prefers a model's answer to another's."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fgrl.measuring.statistics import Measured, length_adjusted, weighted_mean
 from fgrl.registry import register
 
 STRONG = 3.0
-"""A verdict of "much better" counts as this many, as in Arena-Hard."""
+"""Weight of a verdict "much better", as in Arena-Hard."""
 
 
 @register("win_rate")
 class WinRate(JudgedMetric):
-    """A judge compares each answer with another model's answer to the same prompt, in both orders.
+    """Comparisons by a judge of each answer with another model's answer to the same prompt, in both orders.
 
     win_rate: share of comparisons won; ties, and pairs whose two orders name different winners, count half. A pair with
     a missing judgement is left out. length_adjusted: the same at equal length, by a minimal logistic model (see
@@ -49,16 +49,16 @@ class WinRate(JudgedMetric):
     versus: str | None = None
     """Name of the model to compare with; null is the baseline."""
     scale: Scale = 3
-    """Labels that the prompt asks for: [[1]], [[2]], [[tie]]; or [[1>>2]], [[1>2]], [[1=2]], [[2>1]], [[2>>1]], where
-    strong preferences count three times, as in Arena-Hard.
+    """Number of labels that the prompt asks for: [[1]], [[2]], [[tie]]; or [[1>>2]], [[1>2]], [[1=2]], [[2>1]],
+    [[2>>1]], where strong preferences count three times, as in Arena-Hard.
     """
     weighting: Literal["verdict", "logprob"] = "verdict"
-    """`logprob`: take the probability of the token 1 against 2 as the first token of the answer, where the endpoint
-    gives it (AlpacaEval 2.0's soft preference); the prompt must ask for nothing but 1 or 2. Where it does not, the
-    verdict counts, and `hard` reports how often that was.
+    """Source of a judgement. `verdict`: the text of the answer. `logprob`: the probability of the token 1 against 2 as
+    the first token of the answer, if the endpoint provides it (AlpacaEval 2.0's soft preference); the prompt must then
+    ask for nothing but 1 or 2. Without probabilities the verdict counts, and `hard` reports the share of such cases.
     """
     top_logprobs: int = Field(20, ge=2)
-    """With `weighting: logprob`, how many of the most probable tokens to ask for."""
+    """Number of the most probable tokens to request, with `weighting: logprob`."""
     ridge: float = Field(1.0, gt=0)
     """Strength of the ridge penalty on the slope of length."""
 
@@ -157,7 +157,7 @@ class WinRate(JudgedMetric):
 
 
 def _softly(asked: Asked[Ballot]) -> Asked[Ballot]:
-    """Return a judgement by the log-probabilities of 1 and 2; without them by its text."""
+    """Return a judgement by the log-probabilities of 1 and 2, or by its text if there are none."""
     if asked.failure is not None:
         return asked
     p = odds(asked.completion.logprobs)

@@ -1,4 +1,4 @@
-"""Answers that are yes or no."""
+"""Accuracy of yes/no answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fgrl.types import Span
 
 Verdict = Literal["yes", "no"]
 F1 = {"top": (2, 0, 0), "bottom": (2, 1, 1)}
-"""Of TP, FP, FN."""
+"""Weights of TP, FP and FN in the numerator and in the denominator."""
 
 _MARKUP = re.compile(r"<[^<>]*>")
 _WORD = re.compile(r"[^\W_]+")
@@ -25,12 +25,12 @@ _WORD = re.compile(r"[^\W_]+")
 
 @register("yes_no")
 class YesNo(Referenced):
-    """`accuracy` and `f1` of yes/no answers (RLA, Table 3), and the share of answers that are neither (`unparsed`);
-    0 to 1, papers print percent.
+    """`accuracy` and `f1` of yes/no answers (RLA, Table 3), and the share of answers that are neither (`unparsed`); 0
+    to 1, papers print percent.
 
     The first word decides, after markup and punctuation: `**No**, because ...` is a no. References are read the same
-    way and must be a yes or a no. F1 is of the class `positive`: 2 TP / (2 TP + FP + FN), whose interval counts again
-    in each draw of prompts.
+    way and must be a yes or a no. F1 of the class `positive` is 2 TP / (2 TP + FP + FN); its interval recomputes it for
+    each resample of prompts.
     """
 
     meanings = {
@@ -39,11 +39,14 @@ class YesNo(Referenced):
     }
 
     positive: Verdict = "no"
-    """The class of F1. UniLC takes `no` (REFUTES). RLA does not specify it, but only `no` fits its Climate-FEVER: an
-    accuracy of 77.40 with an F1 of 58.24 means that 62% are right and not of the class, and SUPPORTS are 654 of 907."""
+    """Positive class of F1. UniLC uses `no` (REFUTES). RLA does not specify it, but only `no` fits its Climate-FEVER:
+    an accuracy of 77.40 with an F1 of 58.24 means that 62% are right and not of the class, and SUPPORTS are 654 of 907.
+    """
     unparsed: Literal["wrong", "missing"] = "wrong"
-    """How an answer counts that is neither. `wrong`: as neither class, so it lowers the accuracy, and F1 where the
-    reference is the positive class: not answering is the model's failure. `missing`: left out of both."""
+    """Treatment of an answer that is neither yes nor no. `wrong`: it counts as neither class, so it lowers the
+    accuracy, and F1 if the reference is the positive class: not answering is the model's failure. `missing`: it is left
+    out of both.
+    """
 
     def verdict(self, answer: Answer) -> tuple[bool | None, list[Span]] | None:
         return (self._right(answer), []) if self.usable(answer.references) else None
@@ -63,12 +66,14 @@ class YesNo(Referenced):
         }
 
     def _right(self, answer: Answer) -> bool | None:
-        """None: an answer that is neither, where such answers are left out."""
+        """Return whether an answer is right; None for an answer that is neither yes nor no if such answers are left
+        out.
+        """
         given, expected = verdict(answer.text), self._expected(answer)
         return None if given is None and self.unparsed == "missing" else given == expected
 
     def _expected(self, answer: Answer) -> Verdict:
-        """Return the references' verdict. Raises `DataError` when they have none, or several."""
+        """Return the references' verdict. Raise `DataError` if there is none, or if they disagree."""
         references = self.usable(answer.references)
         (first, *others) = {verdict(reference) for reference in references}
         if others or first is None:
@@ -79,13 +84,13 @@ class YesNo(Referenced):
         return first
 
     def _counts(self, given: Verdict | None, expected: Verdict) -> tuple[int, int, int]:
-        """TP, FP, FN of one answer."""
+        """Return TP, FP and FN of one answer."""
         predicted, actual = given == self.positive, expected == self.positive
         return (int(predicted and actual), int(predicted and not actual), int(actual and not predicted))
 
 
 def verdict(text: str) -> Verdict | None:
-    """Return the first word, where it is yes or no; else None."""
+    """Return the first word if it is yes or no; else None."""
     match = _WORD.search(_MARKUP.sub(" ", text))
     word = match[0].lower() if match else ""
     return "yes" if word == "yes" else "no" if word == "no" else None

@@ -47,7 +47,7 @@ class ConstraintOmission(NegativeMaker):
     tries: int = Field(1, ge=1)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Draw answers until the criterion is violated, make samples, and count.
+        """Return the new samples: 1. draw answers until the criterion is violated, 2. make samples, 3. count.
 
         Counts: the number of `negatives`, and of those for which a rule is `certain`; the number of withheld criteria
         that occurred in the question and were `cut from the prompt` (if this is 0, the questions must not contain

@@ -49,8 +49,8 @@ class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
     """
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Ask, convert quotes to spans, and count. Raise `Stopped` when too many quotes are not found and `alarm` is
-        `stop`.
+        """Return the annotated samples: 1. ask, 2. convert quotes to spans, 3. count. Raise `Stopped` if too many
+        quotes are not found and `alarm` is `stop`.
 
         Counts: responses `annotated`; `spans` by list; annotations `without spans`; matches of quotes (`quotes`,
         `unmatched rate`; for each question those of the answer that counts, or else of the last one); the `unmatched

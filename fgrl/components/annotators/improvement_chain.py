@@ -81,7 +81,8 @@ class ImprovementChain(Annotator):
         super().setup(run)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Make a case for each annotation, attempt to write a chain for each, and record and count the results.
+        """Return the new samples: 1. make a case for each annotation, 2. attempt each until it is a chain, 3. record
+        and count.
 
         Counts: numbers of `chains` and of `steps`; the number of answered attempts (`checked`), the number of those
         that `passed` the check, and the `check pass rate`, of all and of first attempts; `refused: ...`, answers by

@@ -66,8 +66,8 @@ class MarkByLLM(Marker, QuotingAnnotator):
     temperature: float | None = Field(0.0, ge=0, le=100)
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Ask, convert quotes to spans, and count. Raise `Stopped` when too many quotes are not found and `alarm` is
-        `stop`.
+        """Return the new samples: 1. ask, 2. convert quotes to spans, 3. count. Raise `Stopped` if too many quotes are
+        not found and `alarm` is `stop`.
 
         Counts: the number of `labels` and the relevant share; matches of quotes (`quotes`, `unmatched rate`; quotes of
         unusable answers count too); the outcomes of the questions, and the cases without a label.

@@ -67,7 +67,8 @@ class Refine(NamedAnnotator, AskingAnnotator):
         return self
 
     def annotate(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Ask n times about each response, score and choose, and add the rewrite after the other responses.
+        """Return the samples with rewrites: 1. ask n times about each response, 2. score and choose, 3. add the rewrite
+        after the other responses.
 
         Counts: samples that were `refined`, usable `rewrites`, the `unchanged` ones among them, the chosen rewrites
         with a score (`scored`), samples `dropped` or `kept as they were`, the outcomes of the questions, and the

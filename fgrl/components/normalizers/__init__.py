@@ -1,1 +1,1 @@
-"""How segment rewards are centred and scaled."""
+"""Normalizers, which center and scale segment rewards."""

@@ -27,11 +27,11 @@ class Constant(Normalizer):
     label: ClassVar[str]
 
     mean: float | None = None
-    """A known mean, instead of a fit; requires `std`."""
+    """Fixed mean, instead of a fit; requires `std`."""
     std: float | None = Field(None, gt=0, le=1e6)
-    """A known standard deviation, instead of a fit; requires `mean`."""
+    """Fixed standard deviation, instead of a fit; requires `mean`."""
     min_std: float = Field(1e-3, gt=0, le=1e6)
-    """Lower bound of the standard deviation, so that equal rewards do not divide by 0."""
+    """Lower bound of the standard deviation, which prevents a division by 0 if all rewards are equal."""
 
     @model_validator(mode="after")
     def _check(self) -> Constant:
@@ -46,10 +46,10 @@ class Constant(Normalizer):
 
     @abstractmethod
     def chosen(self, valid: Tensor) -> Tensor:
-        """Bool [B,S]: the rewards that count."""
+        """Return a mask of the rewards that count, bool [B,S]."""
 
     def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
-        """Mean and population standard deviation. Raises `DataError` when there is no reward or one is not finite."""
+        """Return mean and population standard deviation. Raise `DataError` if there is no reward or one is not finite."""
         if self.mean is not None:
             raise DataError(f"the {self.label} normalizer has its `mean` and `std`: there is nothing to calibrate")
         chosen = self.chosen(valid)
@@ -64,7 +64,9 @@ class Constant(Normalizer):
         }
 
     def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
-        """(r - mean) / max(std, min_std), [B,S]; 0 where not valid. Raises `DataError` without a fit of this kind."""
+        """Return (r - mean) / max(std, min_std), [B,S]; 0 where not valid. Raise `DataError` without a fit of this
+        kind.
+        """
         if self.mean is not None and self.std is not None:
             mean, std = self.mean, self.std
         else:
@@ -75,7 +77,7 @@ class Constant(Normalizer):
 
 @register("global")
 class Global(Constant):
-    """Centres and scales by the statistics of all segment rewards ("Global Statistics of All" of Table 5).
+    """Centers and scales by the statistics of all segment rewards ("Global Statistics of All" of Table 5).
 
     With the segmenter `bandit`, which makes one segment per response, this is the classical normalizer of RLHF.
     """
@@ -88,7 +90,7 @@ class Global(Constant):
 
 @register("last")
 class Last(Constant):
-    """Centres and scales by the statistics of each response's last segment ("Statistics of the Last Rewards")."""
+    """Centers and scales by the statistics of each response's last segment ("Statistics of the Last Rewards")."""
 
     label: ClassVar[str] = "last"
 

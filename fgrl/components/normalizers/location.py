@@ -25,28 +25,32 @@ HUBER_EPSILON, HUBER_ALPHA = 1.35, 1e-4
 
 @register("location")
 class Location(Normalizer):
-    """Centres and scales by statistics that depend on the location p = (i + 1) / S of segment i of S.
+    """Centers and scales by statistics that depend on the location p = (i + 1) / S of segment i of S.
 
     Mean(p) = w_mean log p + b_mean and Std(p) = w_std log p + b_std (segment paper, Eq. 6, 11 and 12, appendix F),
-    fitted to the mean and the population standard deviation of the calibration rewards at each p (rounded), every
-    distinct p one point of equal weight. The fitted Std(p) is floored: as p goes to 0 a line on log p may cross zero,
-    and dividing by a negative number would reward the worst segments.
+    fitted to the mean and the population standard deviation of the calibration rewards at each p (rounded), with one
+    point of equal weight for every distinct p. The fitted Std(p) has a floor: as p goes to 0, a line on log p may cross
+    zero, and a division by a negative number would reward the worst segments.
     """
 
     version = 2
 
     regression: Literal["huber", "ols"] = "huber"
-    """`huber`: robust, as in appendix F (scikit-learn, epsilon 1.35, alpha 1e-4). `ols`: least squares, as in Eq. 6."""
+    """Regression method. `huber`: robust, as in appendix F (scikit-learn, epsilon 1.35, alpha 1e-4). `ols`: least
+    squares, as in Eq. 6.
+    """
     min_std: float | None = Field(None, gt=0, le=1e6)
-    """Floor of the fitted standard deviation. null: the floor it was fitted with, and 0.1 where that was null too."""
+    """Lower bound of the fitted standard deviation. null: the bound of the fit, and 0.1 if that was null too."""
     decimals: int = Field(3, ge=1, le=6)
-    """Locations are rounded to this many decimals before they are grouped, as printing them would (3/80 is 0.037). Only
-    used when fitting.
+    """Number of decimals to which locations are rounded before they are grouped, in the same way as when printing (3/80
+    is 0.037). Only used when fitting.
     """
     min_count: int = Field(1, ge=1)
-    """Locations with fewer rewards are left out (a single reward has standard deviation 0). Only used when fitting."""
+    """Minimum number of rewards of a location. Locations with fewer rewards are left out (a single reward has standard
+    deviation 0). Only used when fitting.
+    """
     coefficients: Annotated[list[float], Field(min_length=4, max_length=4)] | None = None
-    """A known fit [w_mean, w_std, b_mean, b_std], in the order of the authors' release, instead of `fitted`."""
+    """Fixed coefficients [w_mean, w_std, b_mean, b_std], in the order of the authors' release, instead of `fitted`."""
 
     @model_validator(mode="after")
     def _check(self) -> Location:
@@ -60,10 +64,10 @@ class Location(Normalizer):
     def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
         """Fit both lines to calibration rewards: `rewards`, `locations`, `valid` [B,S].
 
-        Returns the coefficients, the points they were fitted to (`points`: p, mean, std, count, used), the floor, the
-        share of calibration rewards on which the floor acts (`floored`), and a `note` when the fit is degenerate: with
-        a single location the slopes cannot be determined, and the lines are the constants of that location. Raises
-        `DataError` when there is nothing to fit.
+        Returns the coefficients, the fitted points (`points`: p, mean, std, count, used), the floor, the share of
+        calibration rewards on which the floor acts (`floored`), and a `note` when the fit is degenerate: with a single
+        location the slopes cannot be determined, and the lines are the constants of that location. Raises `DataError`
+        when there is nothing to fit.
         """
         if self.coefficients is not None:
             raise DataError("the location normalizer has its `coefficients`: there is nothing to calibrate")
@@ -100,7 +104,7 @@ class Location(Normalizer):
         return stats
 
     def _points(self, values: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Distinct rounded locations [N], and mean, population std and number of the rewards at each."""
+        """Return the distinct rounded locations [N], and mean, population std and number of the rewards at each."""
         distinct, place = p.unique(return_inverse=True)
         # multiplied by a power of ten, halves would be exact that the numbers themselves are not
         rounded = torch.tensor([round(value, self.decimals) for value in distinct.tolist()], dtype=torch.float64)
@@ -113,7 +117,7 @@ class Location(Normalizer):
         return bins, mean, var.sqrt(), count
 
     def _line(self, x: Tensor, y: Tensor) -> tuple[float, float]:
-        """Slope and intercept of y on x = log p."""
+        """Return slope and intercept of y on x = log p."""
         if len(x) == 1:
             return 0.0, float(y)
         centred = x - x.mean()
@@ -125,7 +129,7 @@ class Location(Normalizer):
         return line if self.regression == "ols" or exact else _huber(x, y)
 
     def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
-        """(r - Mean(p)) / max(Std(p), min_std) (Eq. 12), [B,S]; 0 where not valid.
+        """Return (r - Mean(p)) / max(Std(p), min_std) (Eq. 12), [B,S]; 0 where not valid.
 
         rewards, locations, valid: [B,S], 0 < p <= 1. Raises `DataError` without a fit of this kind.
         """

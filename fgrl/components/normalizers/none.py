@@ -20,7 +20,7 @@ else:
 
 @register("none")
 class NoNormalizer(Normalizer):
-    """Leaves rewards as they are ("No Reward Normalization" of the segment paper's Table 5)."""
+    """Leaves rewards unchanged ("No Reward Normalization" of the segment paper's Table 5)."""
 
     needs_fit: ClassVar[bool] = False
 
@@ -31,9 +31,9 @@ class NoNormalizer(Normalizer):
         return self
 
     def fit(self, rewards: Tensor, locations: Tensor, valid: Tensor) -> dict[str, Any]:
-        """Nothing to fit."""
+        """Return the name of the normalizer: there is nothing to fit."""
         return {"normalizer": "none"}
 
     def apply(self, rewards: Tensor, locations: Tensor, valid: Tensor, stats: Mapping[str, Any] | None) -> Tensor:
-        """`rewards` [B,S], with 0 where not valid."""
+        """Return `rewards` [B,S], with 0 where not valid."""
         return torch.where(valid, rewards, torch.zeros_like(rewards))

@@ -1,1 +1,1 @@
-"""Preference pairs of a sample's responses."""
+"""Pair builders, which make preference pairs from a sample's responses."""

@@ -1,4 +1,4 @@
-"""Every two responses to a prompt, the one with the higher score preferred (RLA, Algorithm 1)."""
+"""Pairs of every two responses to a prompt; the response with the higher score is preferred (RLA, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ class AllRanked(ResponsePairs):
     """All K(K-1)/2 pairs of a prompt's K scored responses. A response without a score makes no pair."""
 
     ties: Literal["first", "drop", "random"] = "first"
-    """Two responses with the same score: the one that was drawn first is preferred (what Algorithm 1's >= comes to), no
-    pair, or either (by `seed` and the sample's id).
+    """Treatment of two responses with the same score. `first`: the response that was drawn first is preferred (like >=
+    in Algorithm 1). `drop`: no pair. `random`: either one (by `seed` and the sample's id).
     """
     min_margin: float = Field(0.0, ge=0)
-    """Pairs whose scores differ by less than this are left out."""
+    """Minimum difference of the scores of a pair; pairs below it are left out."""
     duplicates: Literal["keep", "merge"] = "keep"
-    """A text that was drawn several times is several responses (of which two never make a pair), or one."""
+    """Treatment of a text that was drawn several times: as several responses (of which two never make a pair), or as
+    one.
+    """
     max_per_prompt: int | None = Field(None, ge=1)
-    """At most this many pairs of one prompt, those with the widest margins; null takes all."""
+    """Maximum number of pairs of one prompt, the pairs with the widest margins; null takes all."""
     seed: int = 0
-    """Of `ties: random`."""
+    """Seed of `ties: random`."""
 
     @model_validator(mode="after")
     def _check(self) -> AllRanked:
@@ -57,7 +59,7 @@ class AllRanked(ResponsePairs):
         ]
 
     def _ranked(self, first: Response, second: Response, draw: random.Random) -> tuple[Response, Response] | None:
-        """Chosen and rejected, or None when the two make no pair."""
+        """Return chosen and rejected response; None if the two make no pair."""
         if first.text.strip() == second.text.strip() or abs(margin(first, second)) < self.min_margin:
             return None
         if margin(first, second):
@@ -68,7 +70,7 @@ class AllRanked(ResponsePairs):
 
 
 def margin(first: Response, second: Response) -> float:
-    """How much higher the first one's score is."""
+    """Return the score of the first response minus the score of the second."""
     assert first.score is not None
     assert second.score is not None
     return first.score - second.score

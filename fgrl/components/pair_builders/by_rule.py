@@ -1,4 +1,4 @@
-"""Answers that keep a rule against answers that break it."""
+"""Pairs of answers that satisfy a rule and answers that violate it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from fgrl.types import Pair, Response, Sample
 
 @register("by_rule")
 class ByRule(ResponsePairs):
-    """Responses to a prompt that keep a rule are preferred to those that break it.
+    """Responses to a prompt that satisfy a rule are preferred to those that violate it.
 
-    A text that was drawn several times is one response. Pairs use different responses as far as there are any; then
-    members repeat, those used least first, and no pair twice. Which ones depends on `seed` and the sample's id alone.
-    Responses of which the rule is undecided are left out.
+    A text that was drawn several times is one response. Pairs use different responses as long as there are enough.
+    After that, the least used responses are used again, but no pair occurs twice. The choice depends only on `seed` and
+    the sample's id. Responses for which the rule is undecided are left out.
     """
 
     rule: Verifier
-    """The rule."""
+    """Rule that decides the preference."""
     max_per_prompt: int = Field(4, ge=1)
-    """At most this many pairs of one prompt."""
+    """Maximum number of pairs of one prompt."""
     match_length: bool = False
-    """Of the usable responses take those whose lengths (in characters) are closest, so that the pairs differ in the
-    rule and less in length, which a reward model would learn instead."""
+    """Use the responses whose lengths (in characters) are closest. The pairs then differ in the rule and less in
+    length, which a reward model would learn instead.
+    """
     seed: int = 0
-    """Which responses are taken when there are more than needed."""
+    """Seed for the choice of responses if there are more than needed."""
 
     def build(self, sample: Sample) -> list[Pair]:
         kept, broken = self._sides(distinct(self.usable(sample)))
@@ -56,7 +57,7 @@ class ByRule(ResponsePairs):
         return pairs
 
     def _sides(self, responses: Sequence[Response]) -> tuple[list[Response], list[Response]]:
-        """Those that keep the rule, and those that break it."""
+        """Return the responses that satisfy the rule, and the responses that violate it."""
         kept: list[Response] = []
         broken: list[Response] = []
         for response in responses:

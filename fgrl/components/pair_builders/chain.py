@@ -14,7 +14,7 @@ from fgrl.types import Pair, Sample
 
 @register("chain")
 class ChainPairs(ResponsePairs):
-    """Of two responses of an improvement chain, the later one is preferred.
+    """Pairs of two responses of an improvement chain; the later one is preferred.
 
     `meta` of a pair contains `sample` (the chain's id), `step` (the place of the preferred response in the chain) and
     `kind`. For pairs of two responses that people compared, use `judged`; for fewer pairs, `max_pairs` of the stage
@@ -22,8 +22,8 @@ class ChainPairs(ResponsePairs):
     """
 
     kind: Literal["stepwise", "first_edit", "full_rewrite"] = "stepwise"
-    """`stepwise`: each step and the one before it; `first_edit`: the original response and the first step;
-    `full_rewrite`: the original response and the last step.
+    """Responses that make a pair. `stepwise`: each step and the one before it; `first_edit`: the original response and
+    the first step; `full_rewrite`: the original response and the last step.
     """
 
     def build(self, sample: Sample) -> list[Pair]:
@@ -53,7 +53,7 @@ class ChainPairs(ResponsePairs):
         ]
 
     def _differ(self, sample: Sample, before: int, after: int) -> bool:
-        """Return True if the two can be a pair: the steps of a chain can come back to the original text."""
+        """Return True if the two can be a pair. The steps of a chain may return to the original text."""
         members = [sample.responses[before], sample.responses[after]]
         unfinished = self.finished_only and any(response.finished is False for response in members)
         return members[0].text != members[1].text and not unfinished

@@ -1,4 +1,4 @@
-"""Pairs that a judge or people decided: `verdicts` of the annotator `preference` or of an annotation page."""
+"""Pairs decided by a judge or by people: `verdicts` of the annotator `preference` or of an annotation page."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from fgrl.types import Pair, PairVerdict, Sample
 
 @register("judged")
 class Judged(ResponsePairs):
-    """The response that was preferred to the other, by a judge or by a person. Ties and missing verdicts make no
-    pair.
-    """
+    """Pairs of a response that a judge or a person preferred and the other one. Ties and missing verdicts make no pair."""
 
     agreed_only: bool = False
-    """Leave out pairs on which the judge changed its mind with the order."""
+    """Leave out pairs on which the judge's verdict depends on the order."""
     min_margin: float = Field(0.0, ge=0, le=1)
-    """Leave out pairs whose |2p - 1| is less than this, p the judge's probability that the one is better than the
-    other: 0 for an undecided judge, 1 for a certain one.
+    """Minimum |2p - 1| of a pair, where p is the judge's probability that one response is better than the other: 0 for
+    an undecided judge, 1 for a certain one. Pairs below it are left out.
     """
     max_per_prompt: int | None = Field(None, ge=1)
-    """At most this many pairs of one prompt, those with the widest margins; null takes all."""
+    """Maximum number of pairs of one prompt, the pairs with the widest margins; null takes all."""
     by: list[str] | None = None
-    """Only verdicts of these people or models; null takes all."""
+    """Authors whose verdicts are used, people or models; null takes all."""
     several: Literal["each", "majority"] = "each"
-    """Several people compared the same two responses: each verdict makes a pair, or there is one pair of the response
-    that more of them preferred. Equally many votes for both make none, and ties do not vote.
+    """Use of several people's verdicts on the same two responses: each verdict makes a pair, or there is one pair with
+    the response that the majority preferred. Equal numbers of votes make no pair, and ties do not vote.
     """
     unjudged: Literal["error", "skip"] = "error"
-    """A sample that nobody compared: stop with an error, or make no pair of it, as people may not have finished."""
+    """Treatment of a sample without any verdict: stop with an error, or make no pair of it, because people may not have
+    finished.
+    """
 
     def build(self, sample: Sample) -> list[Pair]:
         if sample.verdicts is None:
@@ -73,8 +73,8 @@ class Judged(ResponsePairs):
 
 
 def majorities(verdicts: Sequence[PairVerdict]) -> Iterator[PairVerdict]:
-    """One verdict for every two responses that some verdicts decide, in their order. `p` is the share of votes for the
-    first, and the verdict is missing where both have equally many.
+    """Yield one verdict for every two responses with decided verdicts, in order. `p` is the share of votes for the
+    first, and the verdict is missing if both have equally many.
     """
     votes: dict[tuple[int, int], Counter[int]] = {}
     for verdict in verdicts:
@@ -94,10 +94,10 @@ def majorities(verdicts: Sequence[PairVerdict]) -> Iterator[PairVerdict]:
 
 
 def probability(verdict: PairVerdict) -> float:
-    """Return the probability that the first is better; 1 or 0 where there is only a verdict."""
+    """Return the probability that the first response is better; 1 or 0 if there is only a verdict."""
     return verdict.p if verdict.p is not None else float(verdict.verdict == "first")
 
 
 def margin(verdict: PairVerdict) -> float:
-    """|2p - 1|."""
+    """Return |2p - 1|."""
     return abs(2 * probability(verdict) - 1)

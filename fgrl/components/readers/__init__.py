@@ -1,1 +1,1 @@
-"""Where prompts, pairs and answers come from."""
+"""Readers of prompts, pairs and answers."""

@@ -1,4 +1,4 @@
-"""Prompts of AdvancedIF, whose criteria people wrote for a judge."""
+"""Prompts of AdvancedIF with criteria that people wrote for a judge."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from fgrl.registry import register
 
 
 class AdvancedIFColumns(RubricColumns):
-    """Which column holds what; the defaults are the hub's."""
+    """Columns of AdvancedIF; the defaults are those of the hub."""
 
     id: str | None = None
     prompt: str = "conversation_history"
-    """The conversation up to the prompt to answer: messages, also as JSON text."""
+    """Column with the conversation up to the prompt to answer: messages, also as JSON text."""
     metadata: str = "prompt_metadata"
-    """A mapping with `rubrics`, also as JSON text; `rubrics` is a list of texts, or its JSON."""
+    """Column with a mapping that contains `rubrics`, also as JSON text; `rubrics` is a list of texts, or its JSON."""
     kind: str | None = "benchmark_name"
-    """What the prompt is counted under."""
+    """Column with the group under which the prompt is counted."""
 
 
 @register("advanced_if")
 class AdvancedIF(RubricSet):
     """AdvancedIF (He et al. 2025), facebook/AdvancedIF: 1,645 prompts with rubrics that people wrote; a judge decides
-    all.
+    all criteria.
 
-    Columns, all of them text: `conversation_history` (JSON messages, a system turn first where there is one),
+    Columns, all of them text: `conversation_history` (JSON messages, with an optional system turn first),
     `benchmark_name`, `prompt_metadata` (JSON with `rubrics`). The only split is `train`. For research only (CC BY-NC
     4.0).
     """

@@ -28,20 +28,20 @@ from fgrl.types import Message, Response, Sample
 
 @register("benchmark")
 class Benchmark(CountedReader):
-    """A file of AlpacaEval, Arena-Hard or MT-Bench: prompts, or the answers of one model (for `given` of an
+    """Reader for a file of AlpacaEval, Arena-Hard or MT-Bench: prompts, or the answers of one model (for `given` of an
     evaluation).
 
-    Also reads what an evaluation's `files` wrote.
+    Also reads the files that an evaluation writes with `files`.
     """
 
     format: Literal["alpaca_eval", "arena_hard", "mt_bench"]
-    """Whose file it is."""
+    """Benchmark whose format the file has."""
     path: Annotated[str | None, File] = None
-    """A local file; or else `hub` and `file`."""
+    """Path of a local file, in place of `hub` and `file`."""
     hub: str | None = None
     """Hub id of a data set."""
     file: str | None = None
-    """The file inside the data set, e.g. `alpaca_eval_gpt4_baseline.json`."""
+    """File in the data set, e.g. `alpaca_eval_gpt4_baseline.json`."""
     revision: str | None = None
     """Commit, tag or branch on the hub. Pin a commit: without one the data may change under a finished recipe."""
 
@@ -57,7 +57,9 @@ class Benchmark(CountedReader):
         return {} if self.hub is None else {"revision": self.revision}
 
     def read(self) -> Iterator[Sample]:
-        """Raise `DataError` for a file that is not there, has another number of rows, or is of another format."""
+        """Read the samples. Raise `DataError` if the file is missing, has another number of rows, or has another
+        format.
+        """
         where, path = self._place()
         rows = read_json_rows([path])
         self.count(len(rows), where)
@@ -117,7 +119,7 @@ def mt_bench(row: Row, number: int) -> Iterator[Sample]:
 
 
 def _choices(row: Row) -> Iterator[Sample]:
-    """FastChat's answers: a choice is a conversation."""
+    """Yield FastChat's answers: each choice is a conversation."""
     for choice in row["choices"]:
         first, *later = [_text(turn["content"] if isinstance(turn, dict) else turn) for turn in choice["turns"]]
         meta = {"later_responses": later}

@@ -19,7 +19,7 @@ from fgrl.types import Annotation, Message, Response, Sample
 
 @register("critiques")
 class Critiques(SlicedReader):
-    """Each annotation of a response as an example: a critic's prompt, and the JSON that the critic should write.
+    """Training examples from annotations of responses: a critic's prompt, and the JSON that the critic should write.
 
     `finetune` with `sft` trains on them. The trained model is then asked with the same `prompt` and `format`, by the
     annotator `dual_feedback` or the reward `critic`. Annotations without spans are examples too: there may be nothing
@@ -27,16 +27,16 @@ class Critiques(SlicedReader):
     """
 
     data: Reader
-    """The annotated samples."""
+    """Reader of the annotated samples."""
     prompt: Annotated[str, File]
-    """The prompt file, with the placeholders of `dual_feedback`."""
+    """Prompt file with the placeholders of `dual_feedback`."""
     format: CritiqueFormat = Field(default_factory=CritiqueFormat)
-    """The JSON object that the critic learns to write."""
+    """Format of the JSON object that the critic learns to write."""
     by: str | None = None
-    """Only annotations by this person or model; null takes all."""
+    """Author whose annotations are used, a person or a model; null takes all."""
 
     def read(self) -> Iterator[Sample]:
-        """Return the examples. Raises `DataError` where there is none, and for an annotation that the format cannot
+        """Return the examples. Raise `DataError` if there are none, and for an annotation that the format cannot
         express.
         """
         template = read_prompt(self.prompt, PLACEHOLDERS, REQUIRED)
@@ -45,7 +45,7 @@ class Critiques(SlicedReader):
         return (self._example(template, *annotated[row]) for row in self.chosen(len(annotated), where))
 
     def _annotated(self) -> Iterator[tuple[str, Sample, Response, Annotation]]:
-        """Every annotation that counts, with its own id."""
+        """Yield every annotation to use, with its own id."""
         for sample in self.data.read():
             for place, response in enumerate(sample.responses):
                 for number, annotation in enumerate(response.annotations):
@@ -69,5 +69,5 @@ class Critiques(SlicedReader):
 
 
 def _plain(messages: list[Message]) -> str | list[Message]:
-    """One user turn as a text, which models without a chat template read too, as the client `local` encodes it."""
+    """Return a single user turn as a text, which models without a chat template can read too, as in the client `local`."""
     return messages[0].content if [turn.role for turn in messages] == ["user"] else messages

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, and local files that the same library reads, in TRL's formats."""
+"""Data sets of the Hugging Face hub, and local files in formats of the `datasets` library, with TRL's columns."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fgrl.types import Pair, Sample
 
 @register("hf")
 class HuggingFace(Hub, TableReader):
-    """A data set by hub id, a local folder, or local files of one kind (`path: json` with `files`).
+    """Reader for a data set by hub id, a local folder, or local files of one kind (`path: json` with `files`).
 
     `format: preference` reads hendrydong/preference_700K, HuggingFaceH4/ultrafeedback_binarized (split `train_prefs`)
-    and argilla/ultrafeedback-binarized-preferences-cleaned as they are; `format: prompts` reads these and
+    and argilla/ultrafeedback-binarized-preferences-cleaned without further settings; `format: prompts` reads these and
     openbmb/UltraFeedback.
     """
 
     format: Format
-    """What the columns hold: preference pairs, prompts alone, or prompts with a response."""
+    """Content of the columns: preference pairs, prompts alone, or prompts with a response."""
 
     def read(self) -> Iterator[Sample]:
         return self.converted(self.format, Converter.sample)

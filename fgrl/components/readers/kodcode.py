@@ -1,4 +1,4 @@
-"""KodCode's problems, whose tests are functions for pytest."""
+"""KodCode's problems with tests as pytest functions."""
 
 from __future__ import annotations
 
@@ -14,36 +14,39 @@ from fgrl.registry import register
 
 
 class KodCodeColumns(RecordColumns):
-    """Which column holds what; the defaults are the hub's."""
+    """Columns of KodCode; the defaults are those of the hub."""
 
     id: str | None = "question_id"
     problem: str = "question"
-    """The problem."""
+    """Column with the problem."""
     tests: str = "test"
-    """Functions for pytest that import the program as `solution`."""
+    """Column with pytest functions that import the program as `solution`."""
     solution: str | None = "solution"
-    """A program that passes."""
+    """Column with a program that passes."""
     info: str | None = "test_info"
-    """The functions that the tests call: mappings with `function_name` and `function_declaration`."""
+    """Column with the functions that the tests call: mappings with `function_name` and `function_declaration`."""
     responses: list[str] = []
-    """Columns with programs that models wrote for the problem; each program becomes a response by its column's name."""
+    """Columns with programs that models wrote for the problem. Each program becomes a response whose author is the
+    column's name.
+    """
 
 
 @register("kodcode")
 class KodCode(ProblemSet):
-    """KodCode (Xu et al. 2025): Python problems with solutions and tests that a model wrote and that were run.
+    """KodCode (Xu et al. 2025): Python problems with solutions and tests, which a model wrote and which were verified
+    by execution.
 
     Columns: `question_id`, `question`, `solution`, `test`, `test_info`, and others. KodCode/KodCode-Light-RL-10K has
     10,000 rows, KodCode/KodCode-V1 447,000 (test_info there too); their only split is `train`.
     KodCode/KodCode-V1-SFT-4o has GPT-4o's programs (`4o_solution`, `4o_correctness`, tests in `test_code`): 262,659
     that pass (`train`) and 146,893 that do not (`incorrect`; `split: train+incorrect` reads both). Non-commercial
-    licence (CC BY-NC 4.0). Tests that need packages name them in `sandbox: {packages: [numpy]}`; without such a package
-    their verdict is missing.
+    licence (CC BY-NC 4.0). For tests that need packages, list them in `sandbox: {packages: [numpy]}`; without such a
+    package the verdict is missing.
     """
 
     path: HubPath = "KodCode/KodCode-Light-RL-10K"
     split: str = "train"
-    """Which split; `train+incorrect` reads two."""
+    """Split of the data set; `train+incorrect` reads two splits."""
     columns: KodCodeColumns = KodCodeColumns()
 
     def optional(self) -> frozenset[str]:
@@ -78,7 +81,7 @@ class KodCode(ProblemSet):
 
 
 def imported_names(tests: str) -> list[str]:
-    """Return the names that tests import from `solution`; nothing of tests that are not Python."""
+    """Return the names that tests import from `solution`; an empty list if the tests are not valid Python."""
     try:
         tree = ast.parse(tests)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

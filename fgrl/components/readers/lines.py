@@ -1,4 +1,4 @@
-"""A text file with one prompt per line."""
+"""Reader for a text file with one prompt per line."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fgrl.types import Sample
 class Lines(SlicedReader, SystemPrompt):
     """A prompt for each line of a text file, put into a template.
 
-    Empty lines and lines that start with `#` are skipped. A line that occurs twice is an error: it could end up
-    both in the training set and in the held-out one.
+    Empty lines and lines that start with `#` are skipped. A repeated line is an error: it could end up both in the
+    training set and in the held-out set.
     """
 
     path: Annotated[str, File]
-    """The file, UTF-8."""
+    """Path of the file, in UTF-8."""
     template: str = "Write one or two sentences about {line}."
-    """The prompt; `{line}` becomes the line. Other braces stay as they are."""
+    """Template of the prompt; `{line}` is replaced by the line. Other braces are kept."""
 
     @field_validator("template")
     @classmethod

@@ -14,19 +14,19 @@ from fgrl.registry import register
 
 
 class MbppColumns(RecordColumns):
-    """Which column holds what; the defaults are the hub's. The configuration `full` has `problem: text`."""
+    """Columns of MBPP; the defaults are those of the hub. The configuration `full` needs `problem: text`."""
 
     id: str | None = "task_id"
     problem: str = "prompt"
-    """The problem in a sentence."""
+    """Column with the problem in a sentence."""
     tests: str = "test_list"
-    """Asserts."""
+    """Column with asserts."""
     more_tests: str | None = "test"
-    """One program of tests: those of MBPP+."""
+    """Column with one test program: the tests of MBPP+."""
     solution: str | None = "code"
-    """A program that passes."""
+    """Column with a program that passes."""
     imports: str | None = "test_imports"
-    """Lines that the tests need, or a text; `test_setup_code` in the configuration `full`."""
+    """Column with lines that the tests need, or a text; `test_setup_code` in the configuration `full`."""
 
 
 @register("mbpp")
@@ -44,10 +44,10 @@ class Mbpp(ProblemSet):
 
     path: HubPath = "google-research-datasets/mbpp"
     config: str | None = None
-    """Which configuration of the data set; null is `sanitized` for google-research-datasets/mbpp."""
+    """Configuration of the data set; null is `sanitized` for google-research-datasets/mbpp."""
     columns: MbppColumns = MbppColumns()
     tests: Literal["base", "plus"] = "base"
-    """The asserts, or the tests of MBPP+."""
+    """Tests to use: the asserts, or the tests of MBPP+."""
 
     def hub_config(self) -> str | None:
         return "sanitized" if self.config is None and self.path.endswith("/mbpp") else self.config
@@ -82,7 +82,7 @@ class Mbpp(ProblemSet):
 
 
 def entry_point(solution: Any, tests: list[str]) -> str | None:
-    """Return the function of the solution that the tests call first; None when it is unknown."""
+    """Return the function of the solution that the tests call first; None if it is unknown."""
     try:
         defined = {node.name for node in ast.parse(solution).body if isinstance(node, ast.FunctionDef)}
         calls = [node for test in tests for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call)]

@@ -1,4 +1,4 @@
-"""The responses that several stages drew to the same prompts, as candidates of one sample."""
+"""Responses of several stages to the same prompts, as candidates in one sample."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ class Merged(SlicedReader):
     """Responses of several stages to the same prompts: `{name: merged, of: {gpt4o: "${out:gpt4o}", policy:
     "${out:drafts}"}}`.
 
-    A prompt's sample has the responses of all stages, in the order in which the stages are listed, and none of them is
-    chosen. Samples belong together by their ids. A prompt that only some of the stages answered is kept with the
-    responses that it has, and counted; reference, rubric and meta are those of the first stage that has the prompt.
+    A prompt's sample has the responses of all stages, in the order of the list, and no chosen response. Samples are
+    matched by their ids. A prompt that only some of the stages answered is kept with its available responses, and
+    counted. Reference, rubric and meta come from the first stage that has the prompt.
     """
 
     of: Annotated[dict[str, Ref[Samples]], Field(min_length=2)]
-    """The stages, by the name that a response gets as its author where it has none."""
+    """The stages, by the name that becomes the author of responses without one."""
 
     def read(self) -> Iterator[Sample]:
-        """Raise `DataError` for two different prompts with one id, and for two samples of one stage with one id."""
+        """Return the samples. Raise `DataError` for two different prompts with one id, and for two samples of one stage
+        with one id.
+        """
         merged: dict[str, Sample] = {}
         answered: Counter[str] = Counter()
         for name, ref in self.of.items():
@@ -46,7 +48,7 @@ class Merged(SlicedReader):
 
 
 def _with_more(known: Sample | None, sample: Sample, name: str, ref: Ref[Samples]) -> Sample:
-    """Return what is known of a prompt, with the responses of one more stage."""
+    """Return the merged sample of a prompt, with the responses of one more stage."""
     own = [_by(response, name) for response in sample.responses]
     if known is None:
         return sample.model_copy(update={"responses": own, "chosen": None, "verdicts": None})

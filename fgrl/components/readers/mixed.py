@@ -30,29 +30,30 @@ class Mixed(SlicedReader, SystemPrompt):
             math: {name: jsonl, path: math.jsonl, format: prompts, shuffle_seed: 0}
           weights: {chat: 3, math: 1}
 
-    Without `weights` all rows are read, one reader after the other. With them rows are drawn at random in these
-    proportions, each reader's own rows in their order. The draw depends on `mixing_seed` and on the numbers of rows
-    alone.
+    Without `weights` all rows are read, one reader after the other. With weights, rows are drawn at random in these
+    proportions, and each reader's own rows stay in order. The draw depends only on `mixing_seed` and on the numbers of
+    rows.
 
     The id of a sample begins with the name (`chat/17`), and its `meta` has the name in the entry that `label` names.
-    `skip`, `limit` and `shuffle_seed` are about all samples together. (For responses of several stages to the same
+    `skip`, `limit` and `shuffle_seed` apply to all samples together. (For responses of several stages to the same
     prompts, use `merged`.)
     """
 
     of: Annotated[dict[str, Reader], Field(min_length=1)]
-    """The readers, by the name of their source."""
+    """Readers, by the name of their source."""
     weights: dict[str, Annotated[float, Field(gt=0)]] | None = None
-    """How often each reader is drawn from, by name, in relation to the others: {chat: 3, math: 1} is the same as
-    {chat: 0.75, math: 0.25}. null: all rows, one reader after the other."""
+    """Relative frequency of each reader, by name: {chat: 3, math: 1} is the same as {chat: 0.75, math: 0.25}. null: all
+    rows, one reader after the other.
+    """
     until: Literal["first_exhausted", "all_exhausted"] = "first_exhausted"
-    """With `weights`: stop when one reader has no rows left, or when every reader has given all of its rows at least
-    once. For the latter a reader without rows left starts again; the ids of repeated rows end with the number of the
-    pass (`math/17#2`).
+    """End of the draw, with `weights`: when one reader has no rows left, or when every reader has given all of its rows
+    at least once. In the second case, a reader without rows left starts again; the ids of repeated rows end with the
+    number of the pass (`math/17#2`).
     """
     mixing_seed: int = 0
-    """With `weights`: the seed of the draw."""
+    """Seed of the draw, with `weights`."""
     label: str = "domain"
-    """Entry of `meta` for the name."""
+    """Entry of `meta` that stores the name of the source."""
 
     @model_validator(mode="after")
     def _weights_of_readers(self) -> Mixed:
@@ -76,7 +77,7 @@ class Mixed(SlicedReader, SystemPrompt):
         return self._mixed({name: list(reader.pairs()) for name, reader in self.of.items()})
 
     def _mixed(self, rows: Mapping[str, Sequence[R]]) -> Iterator[R]:
-        """Return the rows of all readers in their order. Raises `DataError` for a reader without rows."""
+        """Return the rows of all readers in their order. Raise `DataError` for a reader without rows."""
         empty = next((name for name, own in rows.items() if not own), None)
         if empty is not None and self.weights is not None:
             raise DataError(f'mixed: the reader "{empty}" has no rows to draw from')
@@ -88,14 +89,14 @@ class Mixed(SlicedReader, SystemPrompt):
         return (self._named(rows[name], name, number) for name, number in chosen)
 
     def _named(self, rows: Sequence[R], name: str, number: int) -> R:
-        """Row `number` of a reader, counted on over its passes, with the reader's name."""
+        """Return row `number` of a reader, counted across its passes, with the reader's name."""
         again, place = divmod(number, len(rows))
         row = rows[place]
         key = f"{name}/{row.id}" + (f"#{again + 1}" if again else "")
         return self.with_system(row.model_copy(update={"id": key, "meta": {**row.meta, self.label: name}}))
 
     def _order(self, counts: Mapping[str, int]) -> list[tuple[str, int]]:
-        """Reader and number of every row, before `skip` and `limit`; with `weights` no count is 0."""
+        """Return reader and number of every row, before `skip` and `limit`; with `weights` no count is 0."""
         if self.weights is None:
             return [(name, number) for name, count in counts.items() for number in range(count)]
         generator, names = random.Random(self.mixing_seed), list(self.of)

@@ -1,4 +1,4 @@
-"""MS MARCO: questions that people put to a search engine, the passages it found, and answers that people wrote."""
+"""MS MARCO: questions from a search engine, the passages it found, and answers written by people."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from fgrl.registry import register
 
 
 class MsMarcoColumns(QuestionColumns):
-    """Which column holds what; the defaults are the hub's. Dots reach into nested ones."""
+    """Columns of MS MARCO; the defaults are those of the hub. Dots select nested columns."""
 
     id: str | None = "query_id"
     question: str = "query"
     answers: str = "answers"
-    """The right answers."""
+    """Column with the right answers."""
     well_formed: str = "wellFormedAnswers"
-    """Answers that people rewrote to be understood without the question."""
+    """Column with answers that people rewrote so that they can be understood without the question."""
     context: str | None = "passages.passage_text"
-    """What the search found. Only read when the prompt file has {context}."""
+    """Column with the passages of the search. Only read if the prompt file has {context}."""
     url: str | None = "passages.url"
-    """Where each passage is from."""
+    """Column with the source of each passage."""
     selected: str | None = "passages.is_selected"
-    """Whether a passage was used for the answer."""
+    """Column with a mark for passages that were used for the answer."""
     kind: str | None = "query_type"
-    """What the question is counted under: DESCRIPTION, NUMERIC, ENTITY, LOCATION or PERSON."""
+    """Column with the type under which the question is counted: DESCRIPTION, NUMERIC, ENTITY, LOCATION or PERSON."""
 
 
 @register("ms_marco")
 class MsMarco(AnsweredQuestions):
-    """MS MARCO v2.1 (Bajaj et al. 2016), microsoft/ms_marco: what RLA is trained on (section 4.1).
+    """MS MARCO v2.1 (Bajaj et al. 2016), microsoft/ms_marco: RLA's training data (section 4.1).
 
     Columns: `query_id`, `query`, `query_type`, `answers` (a list, often one), `wellFormedAnswers` (a list, mostly
     empty), `passages` {`is_selected`, `passage_text`, `url`} (about ten each). Splits `train` (808,731 rows),
@@ -46,11 +46,12 @@ class MsMarco(AnsweredQuestions):
 
     path: HubPath = "microsoft/ms_marco"
     config: str | None = "v2.1"
-    """Which configuration of the data set: v2.1 or v1.1."""
+    """Configuration of the data set: v2.1 or v1.1."""
     columns: MsMarcoColumns = MsMarcoColumns()
     well_formed: Literal["ignore", "prefer", "add"] = "ignore"
-    """Answers that were written anew as whole sentences: leave them, take them alone where there are any, or take them
-    beside the others."""
+    """Use of answers that were rewritten as whole sentences: ignore them, use them instead of the others where they
+    exist, or add them to the others.
+    """
 
     def answers(self, source: Source, row: Row) -> list[str]:
         plain = source.texts(row, "answers")

@@ -1,4 +1,4 @@
-"""Prompts of MulDimIF, whose criteria are sentences with a category."""
+"""Prompts of MulDimIF with criteria as sentences with a category."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fgrl.registry import register
 
 
 class MulDimIFColumns(RubricColumns):
-    """Which column holds what; the defaults are the hub's."""
+    """Columns of MulDimIF; the defaults are those of the hub."""
 
     prompt: str = "conversations"
     constraints: str = "constraints"
-    """The criteria, [category, kind, sentence] each."""
+    """Column with the criteria, [category, kind, sentence] each."""
 
 
 @register("muldimif")
@@ -26,9 +26,9 @@ class MulDimIF(RubricSet):
     """MulDimIF (Ye et al. 2025), Junjie-Ye/MulDimIF: 7,906 prompts to train on and 1,200 to test.
 
     Columns: `id`, `conversations` (messages without an answer), `constraints` ([category, kind, sentence] each),
-    `constraint_pattern`. The authors check every constraint with programs that look for numbers and words in its
-    sentence; here those that are simple enough to be sure of become rules (`fgrl.data.rubrics.muldimif`), the others go
-    to the judge and are counted by category.
+    `constraint_pattern`. The authors check every constraint with programs that extract numbers and words from its
+    sentence. Here only constraints that can be parsed with certainty become rules (`fgrl.data.rubrics.muldimif`); the
+    others go to the judge and are counted by category.
     """
 
     version = 3

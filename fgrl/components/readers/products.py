@@ -1,4 +1,4 @@
-"""The samples and pairs that another stage of the recipe made."""
+"""Samples and pairs from another stage of the recipe."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class _OfStage(SlicedReader):
 
 @register("samples")
 class SamplesReader(_OfStage):
-    """The samples that another stage made: `{name: samples, of: "${out:stage}"}`."""
+    """Reader of the samples of another stage: `{name: samples, of: "${out:stage}"}`."""
 
     of: Ref[Samples]
-    """The stage."""
+    """The stage whose samples are read."""
 
     def read(self) -> Iterator[Sample]:
         samples = list(Samples(self.product(self.of)).read())
@@ -34,13 +34,13 @@ class SamplesReader(_OfStage):
 
 @register("pairs")
 class PairsReader(_OfStage):
-    """The preference pairs that another stage made: `{name: pairs, of: "${out:stage}"}`.
+    """Reader of the preference pairs of another stage: `{name: pairs, of: "${out:stage}"}`.
 
-    Read as samples, the rejected response comes first, then the chosen one.
+    If they are read as samples, the rejected response comes first, then the chosen one.
     """
 
     of: Ref[Pairs]
-    """The stage."""
+    """The stage whose pairs are read."""
 
     def pairs(self) -> Iterator[Pair]:
         pairs = list(Pairs(self.product(self.of)).read())

@@ -1,4 +1,4 @@
-"""Prompts that are nothing but seeds, for environments that bring prompts of their own."""
+"""Prompts that consist only of seeds, for environments with prompts of their own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fgrl.types import Sample
 
 @register("seeds")
 class Seeds(Reader):
-    """A sample for each of several seeds, which a conversation with an environment begins with."""
+    """Samples for a range of seeds, each of which starts one conversation with an environment."""
 
     count: int = Field(ge=1, le=100_000_000)
-    """How many."""
+    """Number of seeds."""
     start: int = Field(0, ge=0, le=2**31 - 1)
-    """The first of them: a held-out set begins behind those of the training."""
+    """First seed. A held-out set starts after the seeds of the training set."""
     prompt: str = ""
-    """The prompt of each; empty: the environment begins with one of its own."""
+    """Prompt of each sample; empty: the environment supplies the prompt."""
 
     def read(self) -> Iterator[Sample]:
         for seed in range(self.start, self.start + self.count):

@@ -9,7 +9,8 @@ from fgrl.registry import register
 
 @register("questions")
 class Questions(AnsweredQuestions):
-    """A table with the columns `question`, `answers` (a text or a list) and, for {context}, `context` (likewise).
+    """Reader for a table with the columns `question`, `answers` (a text or a list) and, for {context}, `context`
+    (likewise).
 
     `{name: questions, path: json, files: [questions.jsonl], prompt: ../prompts/rla_answer.txt}`
     """
@@ -17,9 +18,9 @@ class Questions(AnsweredQuestions):
 
 @register("claims")
 class Claims(LabelledClaims):
-    """A table with the columns `claim` and `label`.
+    """Reader for a table with the columns `claim` and `label`.
 
-    The files that UniLC released (Zhang et al. 2023) are read as they are: `{name: claims, path: json, files:
-    [hsd_claims.jsonl]}`, and that of Climate-FEVER with `columns: {label: claim_label}`. Of them UniLC uses the rows
-    that are labelled SUPPORTS or REFUTES, and so do the defaults here.
+    The files that UniLC released (Zhang et al. 2023) can be read directly: `{name: claims, path: json, files:
+    [hsd_claims.jsonl]}`, and the file of Climate-FEVER with `columns: {label: claim_label}`. UniLC uses only the rows
+    with the label SUPPORTS or REFUTES, and so do the defaults here.
     """

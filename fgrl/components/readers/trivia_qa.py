@@ -1,4 +1,4 @@
-"""TriviaQA: quiz questions, the names by which their answers go, and what a web search found."""
+"""TriviaQA: quiz questions, answers with their alternative names, and results of a web search."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from fgrl.feedback.templates import Prompt
 from fgrl.registry import register
 
 UNKNOWN = "<unk>"
-"""What the test split has for an answer."""
+"""Placeholder for the answer in the test split."""
 
 
 class TriviaColumns(QuestionColumns):
-    """Which column holds what; the defaults are the hub's. Dots reach into nested ones."""
+    """Columns of TriviaQA; the defaults are those of the hub. Dots select nested columns."""
 
     id: str | None = "question_id"
     question: str = "question"
     answers: str = "answer.value"
-    """The right answer."""
+    """Column with the right answer."""
     aliases: str = "answer.aliases"
-    """Its other names."""
+    """Column with other names of the answer."""
     context: str | None = "search_results.description"
-    """What the search found: `search_results.description` (snippets), `search_results.search_context` (whole pages) or
-    `entity_pages.wiki_context` (whole articles). Only read when the prompt file has {context}."""
+    """Column with the passages of the search: `search_results.description` (snippets), `search_results.search_context`
+    (whole pages) or `entity_pages.wiki_context` (whole articles). Only read if the prompt file has {context}.
+    """
     url: str | None = "search_results.url"
-    """Where each passage is from (of articles: `entity_pages.title`)."""
+    """Column with the source of each passage (for articles: `entity_pages.title`)."""
     kind: str | None = "answer.type"
-    """What the question is counted under: WikipediaEntity, Numerical, FreeForm, ..."""
+    """Column with the type under which the question is counted: WikipediaEntity, Numerical, FreeForm, ..."""
 
 
 @register("trivia_qa")
@@ -50,12 +51,12 @@ class TriviaQa(AnsweredQuestions):
 
     path: HubPath = "mandarjoshi/trivia_qa"
     config: str | None = "rc.nocontext"
-    """Which configuration of the data set; with {context} in the prompt file `rc.web` or `unfiltered`."""
+    """Configuration of the data set; with {context} in the prompt file `rc.web` or `unfiltered`."""
     split: str = "validation"
-    """Which split; `validation[:10%]` works."""
+    """Split of the data set; `validation[:10%]` works."""
     columns: TriviaColumns = TriviaColumns()
     aliases: bool = True
-    """The answer's other names are right, too."""
+    """Accept the answer's other names as right answers."""
 
     def answers(self, source: Source, row: Row) -> list[str]:
         answers = source.texts(row, "answers")

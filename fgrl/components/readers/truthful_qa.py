@@ -16,20 +16,22 @@ from fgrl.registry import register
 
 
 class TruthfulColumns(ContextColumns):
-    """Which column holds what; the defaults are the hub's. Dots reach into nested ones."""
+    """Columns of TruthfulQA; the defaults are those of the hub. Dots select nested columns."""
 
     question: str = "question"
-    """What is asked."""
+    """Column with the question."""
     choices: str | None = None
-    """The answers to choose from; null takes the task's, `mc1_targets.choices` or `mc2_targets.choices`."""
+    """Column with the answer choices; null takes the task's column, `mc1_targets.choices` or `mc2_targets.choices`."""
     labels: str | None = None
-    """1 for a right choice and 0 for another; null takes the task's, `mc1_targets.labels` or `mc2_targets.labels`."""
+    """Column with 1 for a right choice and 0 for a wrong one; null takes the task's column, `mc1_targets.labels` or
+    `mc2_targets.labels`.
+    """
     best: str = "best_answer"
-    """Of `task: generation`: the best answer."""
+    """Column with the best answer, for `task: generation`."""
     answers: str = "correct_answers"
-    """Of `task: generation`: the right answers."""
+    """Column with the right answers, for `task: generation`."""
     kind: str | None = "category"
-    """What the question is counted under; only `task: generation` has it."""
+    """Column with the category under which the question is counted; only available for `task: generation`."""
 
 
 @register("truthful_qa")
@@ -43,21 +45,23 @@ class TruthfulQa(QuestionSet):
 
     Choices are put into {choices}, numbered from 1. The reference is the number of the right one (`mc1`: `3`) or the
     list of them (`mc2`: `[1, 3, 4]`), as the prompts ask for; `meta` has `choices` and the numbers that are `correct`.
-    The scores of these answers are not those that compare log-probabilities of the choices.
+    The scores of these answers differ from scores that compare log-probabilities of the choices.
     """
 
     NO_PASSAGES: ClassVar[str] = "TruthfulQA has none; name your own column as `columns.context`."
 
     task: Literal["mc1", "mc2", "generation"] = "mc1"
-    """One right choice, several, or an answer in words."""
+    """Task: one right choice, several right choices, or an answer in words."""
     path: HubPath = "truthfulqa/truthful_qa"
     config: str | None = None
-    """Which configuration of the data set; null takes the task's, `multiple_choice` or `generation`."""
+    """Configuration of the data set; null takes the task's configuration, `multiple_choice` or `generation`."""
     split: str = "validation"
-    """Which split; there is one."""
+    """Split of the data set; there is only one."""
     columns: TruthfulColumns = TruthfulColumns()
     choice_seed: int | None = 0
-    """The order of the choices of each question; null keeps the data's, in which right choices come first."""
+    """Seed for the order of the choices of each question; null keeps the data's order, in which right choices come
+    first.
+    """
 
     def hub_config(self) -> str | None:
         return self.config or ("generation" if self.task == "generation" else "multiple_choice")
@@ -102,7 +106,7 @@ class TruthfulQa(QuestionSet):
         )
 
     def _pairs(self, source: Source, row: Row) -> list[tuple[str, Any]]:
-        """Each choice with its label, in the data's order."""
+        """Return each choice with its label, in the data's order."""
         choices = as_texts(source.value(row, "choices"), source.columns["choices"])
         labels = source.value(row, "labels")
         if not isinstance(labels, list) or len(labels) != len(choices) or not all(label in (0, 1) for label in labels):

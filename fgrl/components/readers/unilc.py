@@ -1,9 +1,9 @@
 """The four sets of UniLC (Zhang et al. 2023, "Interpretable Unified Language Checking"), from their own releases.
 
-RLA asks of every claim whether it is fair to say it (section 4.2.4 and Table 3). UniLC calls a row SUPPORTS or REFUTES
-and leaves out the others; for Climate-FEVER these are the set's own labels. How it made the labels of the other three
-its paper's code does not show: what follows is our reading, and every mapping is a field. UniLC counts F1 with REFUTES,
-here `no`, as the positive class. Its own files are read by `claims`.
+RLA asks for every claim whether it is fair (section 4.2.4 and Table 3). UniLC labels a row SUPPORTS or REFUTES and
+leaves out the others; for Climate-FEVER these are the set's own labels. The paper's code does not show the origin of
+the labels in the other three sets: the mappings here are our interpretation, and each of them is a field. UniLC
+computes F1 with REFUTES, here `no`, as the positive class. Its own files are read by `claims`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fgrl.registry import register
 
 
 class ClimateColumns(ClaimColumns):
-    """Which column holds what; the defaults are the hub's. Dots reach into nested ones."""
+    """Columns of Climate-FEVER; the defaults are those of the hub. Dots select nested columns."""
 
     id: str | None = "claim_id"
     label: str = "claim_label"
     context: str | None = "evidences.evidence"
-    """Sentences of Wikipedia, five each. Only read when the prompt file has {context}."""
+    """Column with sentences of Wikipedia, five each. Only read if the prompt file has {context}."""
     url: str | None = "evidences.article"
-    """The article of each sentence."""
+    """Column with the article of each sentence."""
 
 
 @register("climate_fever")
@@ -45,7 +45,7 @@ class ClimateFever(LabelledClaims):
 
     path: HubPath = "tdiggelm/climate_fever"
     split: str = "test"
-    """Which split; there is one."""
+    """Split of the data set; there is only one."""
     columns: ClimateColumns = ClimateColumns()
     labels: dict[str, LabelMeaning] = {
         "SUPPORTS": "yes",
@@ -57,12 +57,13 @@ class ClimateFever(LabelledClaims):
 
 
 class PubHealthColumns(ClaimColumns):
-    """Which column holds what; the defaults are the hub's. Dots reach into nested ones."""
+    """Columns of PUBHEALTH; the defaults are those of the hub. Dots select nested columns."""
 
     id: str | None = "claim_id"
     context: str | None = "main_text"
-    """The article about the claim, which may reveal the verdict; `explanation` does. Only read when the prompt file has
-    {context}."""
+    """Column with the article about the claim, which may reveal the verdict, as `explanation` does. Only read if the
+    prompt file has {context}.
+    """
 
 
 @register("pubhealth")
@@ -76,14 +77,14 @@ class PubHealth(LabelledClaims):
 
     path: HubPath = "ImperialCollegeLondon/health_fact"
     split: str = "test"
-    """Which split; `test[:10%]` works."""
+    """Split of the data set; `test[:10%]` works."""
     columns: PubHealthColumns = PubHealthColumns()
     labels: dict[str, LabelMeaning] = {"true": "yes", "false": "no", "mixture": "drop", "unproven": "drop"}
     label_names: list[str] = ["false", "mixture", "true", "unproven"]
 
 
 class HateColumns(ClaimColumns):
-    """Which column holds what; the defaults are the hub's."""
+    """Columns of the hate speech data; the defaults are those of the hub."""
 
     claim: str = "text"
 
@@ -94,7 +95,7 @@ class HateSpeech(LabelledClaims):
 
     Columns: `text`, `user_id`, `subforum_id`, `num_contexts`, `label` (0 noHate, 1 hate, 2 idk/skip, 3 relation). The
     only split is `train`, 10,944 rows. `noHate` is yes, `hate` is no; sentences that were skipped, or are hateful only
-    beside others (`relation`), are left out. There are no ids: a sentence that is there twice is read once. There are
+    in combination with others (`relation`), are left out. There are no ids: a repeated sentence is read once. There are
     no passages.
     """
 
@@ -103,11 +104,11 @@ class HateSpeech(LabelledClaims):
     labels: dict[str, LabelMeaning] = {"noHate": "yes", "hate": "no", "idk/skip": "drop", "relation": "drop"}
     label_names: list[str] = ["noHate", "hate", "idk/skip", "relation"]
     balanced: int | None = Field(None, ge=2, multiple_of=2)
-    """Only so many sentences, half of them hateful, drawn by `draw_seed`. 478 is the size of the authors'
-    `sampled_test`, which the hub does not have. Null reads all.
+    """Number of sentences of a balanced subset, half of them hateful, drawn by `draw_seed`. 478 is the size of the
+    authors' `sampled_test`, which is not on the hub. Null reads all.
     """
     draw_seed: int = 0
-    """Of `balanced`."""
+    """Seed for the draw of `balanced`."""
 
     def rows(self) -> tuple[str, Any]:
         where, rows = super().rows()
@@ -133,11 +134,13 @@ class HateSpeech(LabelledClaims):
 
 
 class BiasColumns(ClaimColumns):
-    """Which column holds what; the defaults are the hub's."""
+    """Columns of social bias frames; the defaults are those of the hub."""
 
     claim: str = "post"
     label: str = "offensiveYN"
-    """What one annotator made of it, from 0 (no) to 1 (yes): `offensiveYN`, `intentYN`, `sexYN`, `whoTarget`."""
+    """Column with the judgement of one annotator, from 0 (no) to 1 (yes): `offensiveYN`, `intentYN`, `sexYN`,
+    `whoTarget`.
+    """
 
 
 @register("sbic")
@@ -147,19 +150,19 @@ class SocialBias(ClaimSet):
     Columns: `post`, `offensiveYN`, `intentYN`, `sexYN`, `whoTarget`, `targetMinority`, `targetCategory`,
     `targetStereotype`, `dataSource`, `HITId`, `WorkerId`, `annotator...`, ...; a row is one annotator's view of one
     post, and the marks are texts: "0.0", "0.5", "1.0" or "". Splits `train` (112,900 rows), `validation` (16,738),
-    `test` (17,501). A post becomes one sample: the mean of its annotators' marks above `threshold` is no, below it is
-    yes; on it the post is undecided, and without any mark it is left out. The release that is already aggregated is
-    read as well. `expect_rows` counts posts. There are no passages.
+    `test` (17,501). A post becomes one sample. It is no if the mean of its annotators' marks is above `threshold`, yes
+    if it is below, and undecided if it is equal. A post without any mark is left out. The release that is already
+    aggregated is read as well. `expect_rows` counts posts. There are no passages.
     """
 
     path: HubPath = "allenai/social_bias_frames"
     split: str = "test"
-    """Which split; `test[:10%]` works."""
+    """Split of the data set; `test[:10%]` works."""
     columns: BiasColumns = BiasColumns()
     threshold: float = Field(0.5, ge=0, le=1)
-    """A post whose mean mark is above this is offensive."""
+    """Threshold of the mean mark above which a post is offensive."""
     undecided: LabelMeaning = "drop"
-    """What a post is whose mean mark is the threshold."""
+    """Meaning of a post whose mean mark equals the threshold."""
 
     def rows(self) -> tuple[str, Any]:
         where, rows = super().rows()
@@ -189,7 +192,7 @@ class SocialBias(ClaimSet):
 
 
 def as_mark(value: Any, where: str, column: str) -> float | None:
-    """Return an annotator's mark, 0 to 1, as a number; None for a missing one.
+    """Return an annotator's mark, 0 to 1, as a number; None if it is missing.
 
     Raises `DataError`, with the place `where`, for anything else.
     """

@@ -1,4 +1,4 @@
-"""Prompts of VerInstruct, whose rules come as Python source."""
+"""Prompts of VerInstruct with rules as Python source code."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from fgrl.registry import register
 
 
 class VerInstructColumns(RubricColumns):
-    """Which column holds what; the defaults are the hub's."""
+    """Columns of VerInstruct; the defaults are those of the hub."""
 
     checkers: str = "checkers"
-    """What is asked for, each with a mark: `[rule]` is checked by its source, `[llm]` goes to the judge."""
+    """Column with the criteria, each with a mark: `[rule]` is checked by its source code, `[llm]` goes to the judge."""
     functions: str = "functions"
-    """The sources, one each."""
+    """Column with the source code, one text for each criterion."""
 
 
 @register("verinstruct")
 class VerInstruct(CodedSet):
-    """VerInstruct (Peng et al. 2025, "VerIF"), THU-KEG/VerInstruct: about 22,000 prompts; rules come with Python
-    source.
+    """VerInstruct (Peng et al. 2025, "VerIF"), THU-KEG/VerInstruct: about 22,000 prompts; rules have Python source
+    code.
 
-    Columns: `id`, `prompt`, `checkers` and `functions`, lists of texts. A checker without a mark is soft when its
-    source asks a language model. Where a checker is a bare name (`Desired_Writing_Style`), its words are what its
-    source asks the language model, found without running it, or else the name.
+    Columns: `id`, `prompt`, `checkers` and `functions`, lists of texts. A checker without a mark is soft if its source
+    asks a language model. If a checker is only a name (`Desired_Writing_Style`), its text is the question in its source
+    to the language model, found without running it, or else the name.
     """
 
     path: HubPath = "THU-KEG/VerInstruct"

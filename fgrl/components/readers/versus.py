@@ -1,4 +1,4 @@
-"""The answers of two stages as preference pairs."""
+"""Preference pairs from the answers of two stages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Versus(SlicedReader):
     """The answers of one stage are preferred to those of another, prompt by prompt:
     `{name: versus, better: "${out:strong}", worse: "${out:weak}"}`.
 
-    An answer is a sample's chosen response, or else its first one. Prompts that only one side has, or that both answer
-    with the same text, make no pair and are counted.
+    An answer is a sample's chosen response, or else its first one. Prompts that only one stage answers, or that both
+    answer with the same text, make no pair and are counted.
     """
 
     better: Ref[Samples]
-    """The stage whose answers are preferred."""
+    """The stage with the preferred answers."""
     worse: Ref[Samples]
-    """The stage whose answers are not."""
+    """The stage with the rejected answers."""
 
     def read(self) -> Iterator[Sample]:
         raise DataError(
@@ -49,7 +49,7 @@ class Versus(SlicedReader):
 
 
 def _by_id(folder: Path, ref: Ref[Samples]) -> dict[str, Sample]:
-    """Return a stage's samples by their ids. Raises `DataError` when two have the same."""
+    """Return a stage's samples by their ids. Raise `DataError` if two have the same id."""
     samples: dict[str, Sample] = {}
     for sample in Samples(folder).read():
         if sample.id in samples:

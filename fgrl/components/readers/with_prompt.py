@@ -17,7 +17,7 @@ QUESTION = "question"
 
 @register("with_prompt")
 class WithPrompt(Reader):
-    """Samples whose prompt is put into a prompt file, with entries of their `meta` beside it.
+    """Samples whose prompt is inserted into a prompt file, together with entries of their `meta`.
 
         prompts: {name: with_prompt, data: {name: samples, of: "${out:queries}"}, prompt: ../prompts/answer_from_document.txt}
 
@@ -28,9 +28,9 @@ class WithPrompt(Reader):
     """
 
     data: Reader
-    """Where the samples come from."""
+    """Reader of the samples."""
     prompt: Annotated[str, File]
-    """The prompt file, with {prompt}."""
+    """Prompt file, with {prompt}."""
 
     def expects(self, peek: Peek) -> Expected | None:
         return stated(self.data, "expects", peek)
@@ -39,7 +39,9 @@ class WithPrompt(Reader):
         return self.data.criteria_counts(peek)
 
     def read(self) -> Iterator[Sample]:
-        """Raise `DataError` for a placeholder that is neither {prompt} nor an entry of a sample's `meta`."""
+        """Return the samples. Raise `DataError` for a placeholder that is neither {prompt} nor an entry of a sample's
+        `meta`.
+        """
         for sample in self.data.read():
             yield self._filled(sample)
 

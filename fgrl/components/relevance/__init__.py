@@ -1,1 +1,1 @@
-"""Which tokens of a response a criterion's verdict depends on."""
+"""Relevance: weights of the tokens of a response on which a criterion's verdict depends."""

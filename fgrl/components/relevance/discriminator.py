@@ -1,4 +1,4 @@
-"""Relevance as predicted by a trained model ("Rubrics to Tokens", section 4.1, Eq. 4)."""
+"""Relevance predicted by a trained model ("Rubrics to Tokens", section 4.1, Eq. 4)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ torch = lazy.load("torch")
 
 @register("discriminator")
 class Discriminator(Relevance):
-    """A model with a token head reads a criterion and a response, and predicts for each token how probably it is
+    """A model with a token head reads a criterion and a response, and predicts the probability that each token is
     relevant.
 
     It reads text, so its tokenizer need not be the policy's: a token of the policy takes the highest probability among
@@ -37,17 +37,18 @@ class Discriminator(Relevance):
     head: ClassVar[str] = "token"
 
     model: ModelSpec
-    """The discriminator: a model that was trained with `head: token`."""
+    """Model of the discriminator, which was trained with `head: token`."""
     prompt: Annotated[str, File]
-    """What it reads: a text file with {criterion}, and {response} at its end. It must be the prompt of its training."""
+    """File with its input: a text with {criterion}, and {response} at its end. It must be the prompt of its training.
+    """
     max_tokens: int = Field(4096, ge=1)
-    """Prompt and response together; a longer response has no weights and is counted."""
+    """Maximum number of tokens of prompt and response together; a longer response has no weights and is counted."""
     include_eos: bool = True
-    """False gives the token that ends a response weight 0, as in the authors' release: for a criterion on the whole
+    """If false, the token that ends a response has weight 0, as in the authors' release. For a criterion on the whole
     response this token is then an outlier.
     """
     micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1)
-    """Pairs of a criterion and a response in one forward pass."""
+    """Number of pairs of a criterion and a response in one forward pass."""
 
     _model: Any = PrivateAttr(None)
     _prompt: Prompt | None = PrivateAttr(None)
@@ -74,8 +75,8 @@ class Discriminator(Relevance):
         return [self._model]
 
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
-        """1. encode each criterion and each response, 2. read all pairs in batches, 3. transfer the probabilities to the
-        policy's tokens.
+        """Return the weights: 1. encode each criterion and each response, 2. read all pairs in batches, 3. transfer the
+        probabilities to the policy's tokens.
         """
         assert self._prompt is not None, "setup(run) comes first"
         offsets_of_policy = rollout.filled("offsets")
@@ -114,14 +115,14 @@ class Discriminator(Relevance):
         return weights
 
     def probabilities(self, logit: Tensor) -> Tensor:
-        """Relevance in [0, 1] from the token head's output, [N,T]."""
+        """Return the relevance in [0, 1] from the token head's output, [N,T]."""
         return logit.sigmoid()
 
 
 @register("discriminator_truncated")
 class TruncatedDiscriminator(Discriminator):
-    """`discriminator` whose probabilities are truncated to 0 or 1 (after rounding to bfloat16), as the authors' release
-    does by accident.
+    """`discriminator` with probabilities truncated to 0 or 1 (after rounding to bfloat16), as the authors' release does
+    by accident.
     """
 
     def probabilities(self, logit: Tensor) -> Tensor:

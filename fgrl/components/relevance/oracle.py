@@ -1,4 +1,4 @@
-"""Relevance from the rules themselves: labels without any annotator."""
+"""Relevance from the rules themselves: labels without an annotator."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 @register("oracle")
 class Oracle(Relevance):
-    """Weight 1 on the characters that a rule's verdict depends on, as the rule itself reports them, and 0 elsewhere.
+    """Weight 1 on the characters on which a rule's verdict depends, as reported by the rule itself, and 0 elsewhere.
 
     A rule that requires something marks it when the rule is satisfied, a rule that forbids something marks it when the
     rule is violated. A rule on the whole response, and a violation without a place, mark all of it ("Rubrics to
-    Tokens", appendix C.3). Criteria that a judge decides, or whose verdict is missing, have no weights.
+    Tokens", appendix C.3). Criteria that a judge decides, or with a missing verdict, have no weights.
     """
 
     version = 2
     token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
-    """A token counts when it lies inside what is marked apart from white space at its beginning (`words`), inside it
-    (`inside`), starts in it (`start`), or shares a character with it (`overlap`). A mark inside a single token marks
-    that token.
+    """Rule by which a token counts as marked: it lies inside a marked span, apart from white space at its beginning
+    (`words`) or completely (`inside`), it starts in the span (`start`), or it shares a character with it (`overlap`). A
+    mark inside a single token marks that token.
     """
 
     include_eos: bool = True
-    """The token that ends a response counts where all the others do; false never counts it."""
+    """If true, the token that ends a response counts if all other tokens count; if false, it never counts."""
 
     def needs(self) -> frozenset[str]:
         return frozenset({"offsets"})

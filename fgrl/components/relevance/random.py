@@ -22,12 +22,12 @@ torch = lazy.load("torch")
 class RandomRelevance(Relevance):
     """Each token's weight is drawn from the uniform distribution on [0, 1).
 
-    The draw depends on the seed, the criterion and the response alone, not on what was scored before, nor on the order
-    or batching of responses.
+    The draw depends only on the seed, the criterion and the response, not on earlier draws, nor on the order or
+    batching of responses.
     """
 
     seed: int = Field(0, ge=0)
-    """Other seeds draw other weights."""
+    """Seed of the weights: another seed draws other weights."""
 
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
         ids = [row[real].tolist() for row, real in zip(rollout.response_ids, rollout.mask, strict=True)]

@@ -1,4 +1,4 @@
-"""The same weight for every token."""
+"""Equal weights for all tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ torch = lazy.load("torch")
 
 @register("uniform")
 class Uniform(Relevance):
-    """Every token has weight 1, so a token advantage that is standardised inside a response is 0."""
+    """Weight 1 for every token, so a token advantage that is standardized inside a response is 0."""
 
     def weigh(self, rollout: Rollout, checked: Sequence[Checked]) -> list[Tensor | None]:
         lengths = rollout.mask.sum(dim=1).tolist()

@@ -1,4 +1,4 @@
-"""Several rewards in one, each normalized before they are added (GDPO: arXiv 2601.05242, section 3)."""
+"""Combination of several rewards, each normalized before they are added (GDPO: arXiv 2601.05242, section 3)."""
 
 from __future__ import annotations
 
@@ -17,27 +17,32 @@ if TYPE_CHECKING:
 torch = lazy.load("torch")
 
 OF_ONE = ("criterion", "verdict", "annotations")
-"""Fields of `Rewards` that one part may fill."""
+"""Fields of `Rewards` that only one part may fill."""
 
 
 @register("bundle")
 class RewardBundle(Reward):
-    """The weighted sum of rewards of different kinds. Each is normalized by itself first, so that one with large numbers,
-    or one that differs more between responses, does not drown the others; a weight may change while training.
+    """The weighted sum of different rewards. Each is normalized by itself first, so that a reward with large numbers,
+    or with larger differences between responses, does not dominate the others. A weight may change during training.
     """
 
     rewards: dict[str, Reward]
-    """The rewards, by a name of yours: `reward/NAME` in the log is the mean before it is normalized."""
+    """Rewards, by names of your choice: `reward/NAME` in the log is the mean before normalization."""
     weights: dict[str, float] = {}
-    """Weights by name, at the beginning; 1 where none is named."""
+    """Initial weights by name; 1 if a reward is not listed."""
     last_weights: dict[str, float] = {}
-    """Weights in the last iteration, by name: they change by the same amount in each. Not named: it does not change."""
+    """Weights in the last iteration, by name; each weight changes linearly over the iterations. The weight of a reward
+    that is not listed is constant.
+    """
     normalize: Literal["group", "none"] = "group"
-    """`group`: less the mean of the responses to the prompt, over their standard deviation (sample), 0 where they are
-    equal; the rewards of tokens are scaled alike, and the mean is subtracted on the last token. `none`: as they are.
+    """Normalization of each reward. `group`: subtract the mean of the responses to the prompt and divide by their
+    standard deviation (sample); 0 if they are equal. Token rewards are scaled alike, and the mean is subtracted on the
+    last token. `none`: no normalization.
     """
     missing: Literal["any", "all"] = "any"
-    """A response has no reward where any part is missing, or where all are; then one that is missing counts nothing."""
+    """Condition under which a response has no reward: if any part is missing, or if all parts are missing. In the
+    second case a missing part counts as 0.
+    """
 
     _share: float = PrivateAttr(0.0)
 
@@ -124,7 +129,7 @@ class RewardBundle(Reward):
         )
 
     def normalized(self, part: Rewards, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Return a part's rewards of responses [B] and of tokens [B,T] as they are added up."""
+        """Return a part's rewards of responses [B] and of tokens [B,T] in the form in which they are added."""
         token = torch.where(rollout.mask, part.token, 0.0)
         if self.normalize == "none":
             return part.response, token

@@ -25,68 +25,72 @@ from fgrl.types import Annotation, Mean, Request, Response, Rewards, Rollout, Sa
 torch = lazy.load("torch")
 
 UNIMPORTANT = 0.2
-"""Weight of tokens that are part of no noun and no verb, with `token_importance`."""
+"""Weight of tokens outside of nouns and verbs, with `token_importance`."""
 
 
 @register("critic")
 class CriticReward(Critic, Reward):
     """A critic quotes what is good and poor in a response; each token of a quote gets its label as reward.
 
-    The critic is any client with the prompt that it was trained with, or instructed by: the trained model in this
-    process (`client: {name: local, model: {base: "${out:reward_model}"}}`) or an endpoint. The response's reward is the
-    sum over its tokens. A response whose critique is unparseable has no reward, and is counted; a critique that quotes
-    nothing is a reward of `unmarked` for every token; a response without text is not criticised, its reward is 0.
+    The critic is any client, with the prompt of its training or with instructions: the trained model in this process
+    (`client: {name: local, model: {base: "${out:reward_model}"}}`) or an endpoint. The response's reward is the sum
+    over its tokens. A response with an unparseable critique has no reward, and is counted. A critique without quotes
+    gives every token the reward `unmarked`. A response without text is not criticised, and its reward is 0.
 
-    With `outcome` something else than the critic says what a response is worth, for example its tests. The log then has
-    how much the marks say about it (`marks_agree`), and with `total: outcome` they only place it.
+    With `outcome`, a separate check determines the value of a response, for example its tests. The log then shows how
+    well the marks agree with it (`marks_agree`). With `total: outcome`, the marks only distribute this value over the
+    tokens.
     """
 
     version = 2
 
     tries: int = Field(1, ge=1)
-    """How often a critique is asked for at most when it is unparseable. A trained critic without sampling writes the
-    same again.
+    """Maximum number of times a critique is requested while it is unparseable. A trained critic without sampling gives
+    the same answer again.
     """
     unmarked: float = 0.0
-    """Reward of tokens outside all spans. Text2Grad's section 4.6 has +1 for code, its section 3.3 has 0."""
+    """Reward of tokens outside all spans. Text2Grad's section 4.6 uses +1 for code, its section 3.3 uses 0."""
     spread: ops.SpanSpread = "each"
-    """Each token of a span has its label (`each`, Text2Grad's section 3.3), or the label is the value of the whole
-    span: shared out among its tokens (`even`), so that totals do not depend on the tokenizer, or on the last of them
-    (`last`).
+    """Distribution of a span's label over its tokens. `each`: every token has the label (Text2Grad's section 3.3).
+    `even`: the label is the value of the whole span and is shared among its tokens, so that totals do not depend on the
+    tokenizer. `last`: the value is on the last token of the span.
     """
     within: ops.Within = "uniform"
-    """Weights of the tokens of a span: all 1; decreasing from 1 to 0.1; or 1 for nouns and verbs of English and 0.2 for
-    other words (`pip install 'fgrl[pos]'`) (appendix I.1).
+    """Weights of the tokens of a span: all 1 (`uniform`); decreasing from 1 to 0.1 (`linear_decay`); or 1 for English
+    nouns and verbs and 0.2 for other words (`token_importance`, `pip install 'fgrl[pos]'`) (appendix I.1).
     """
     token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
-    """Tokens of a span: those inside it apart from white space before them (`words`), inside it (`inside`), that begin
-    in it (`start`), or that share a character with it (`overlap`). Most vocabularies put the space before a word into
-    the word's token: then `inside` loses the first word of most spans, `words` does not.
+    """Rule by which a token belongs to a span: it lies inside apart from white space before it (`words`), lies
+    completely inside (`inside`), begins inside (`start`), or shares a character with the span (`overlap`). Most
+    vocabularies put the space before a word into the word's token: then `inside` loses the first word of most spans,
+    `words` does not.
     """
     conflict: ops.Conflict = "poor"
-    """Whose the characters are where good and poor spans meet: the poor one's, the good one's, or nobody's (`cancel`).
-    A token across the place where they meet gets 0.
+    """Owner of the characters where good and poor spans overlap: the poor span (`poor`), the good span (`good`), or
+    neither (`cancel`). A token across the boundary gets 0.
     """
     outcome: Reward | None = None
-    """What a response is worth by a check: a reward that asks no language model, such as `rubric_signed` for programs with
-    tests. Above 0 the response is good, else bad. A prompt that has {outcome} tells the critic: "Passed: yes" or
-    "Passed: no"; without a known outcome it has "(none)".
+    """Check that determines the value of a response: a reward that asks no language model, such as `rubric_signed` for
+    programs with tests. Above 0 the response is good, else bad. A prompt with {outcome} shows it to the critic:
+    "Passed: yes" or "Passed: no", and "(none)" if it is unknown.
     """
     total: Literal["marks", "outcome"] = "marks"
-    """The reward of a response is the sum over its tokens (`marks`), or `outcome`, and marks only place it: it is shared
-    out evenly among the tokens whose marks have its sign, and where there are none, or no critique, among all tokens of
-    the response. Of the marks their places and signs count, and `unmarked` does not. A response without a known outcome
-    has no reward.
+    """Source of a response's total reward. `marks`: the sum over its tokens. `outcome`: the value of `outcome`, shared
+    evenly among the tokens whose marks have its sign; without such tokens, or without a critique, among all tokens of
+    the response. Only the places and signs of marks count then, and `unmarked` does not. A response without a known
+    outcome has no reward.
     """
     placement: Literal["tokens", "last"] = "tokens"
-    """Rewards on the tokens of the spans, or their sum on the last token (appendix A, settings A and B)."""
+    """Place of the rewards: on the tokens of the spans, or their sum on the last token (appendix A, settings A and B).
+    """
     fade_after: float | None = None
-    """Multiply the reward of token t = 0, 1, ... by 1 / (1 + exp(clip(t - fade_after, -10, 6))); null does not. The
-    authors' release counts tokens from 1 and has 54 for summaries: 53 here.
+    """Token number after which rewards fade: the reward of token t = 0, 1, ... is multiplied by 1 / (1 + exp(clip(t -
+    fade_after, -10, 6))); null disables fading. The authors' release counts tokens from 1 and uses 54 for summaries: 53
+    here.
     """
 
     _failed: Asked[Critique] | None = PrivateAttr(None)
-    """The first failure of the last responses."""
+    """First failure among the last responses."""
 
     @model_validator(mode="after")
     def _check_outcome(self) -> CriticReward:
@@ -117,7 +121,9 @@ class CriticReward(Critic, Reward):
         return self.placement == "tokens"
 
     def asks(self, given: Sequence[tuple[Sample, str]]) -> list[Request]:
-        """Return the requests. Where the critic is told outcomes, that of each is stated as bad: the longer prompt."""
+        """Return the requests. If the critic is shown outcomes, every outcome is stated as bad, which gives the longer
+        prompt.
+        """
         template, worth = self.template(), math.nan if self.outcome is None else 0.0
         return [
             self.critique_request(template, sample, _response(text, worth)) for sample, text in given if text.strip()
@@ -127,7 +133,9 @@ class CriticReward(Critic, Reward):
         return expected.about_each(lambda prompt, response: self.asks([(prompt, response)]))
 
     def score(self, rollout: Rollout) -> Rewards:
-        """1. outcomes and critiques, 2. spans to tokens, 3. placement. Shapes as in `Rewards`."""
+        """Return the rewards: 1. outcomes and critiques, 2. conversion of spans to token rewards, 3. placement. Shapes
+        as in `Rewards`.
+        """
         mask = rollout.mask.cpu()
         # 1.
         outcome = torch.full((len(mask),), torch.nan)
@@ -175,7 +183,9 @@ class CriticReward(Critic, Reward):
         return Rewards(response, token, credited, annotations=annotations, metrics=metrics).to(rollout.mask.device)
 
     def nothing_scored(self, where: str, example: str) -> FgrlError:
-        """Return the error of what decides the total: with the first failure of the critic, or that of the outcome."""
+        """Return the error of the source of the total: with the first failure of the critic, or the error of the
+        outcome.
+        """
         if self.total == "outcome" and self.outcome is not None:
             return self.outcome.nothing_scored(where, example)
         if self._failed is not None:
@@ -196,25 +206,27 @@ class CriticReward(Critic, Reward):
 
 
 def token_importance(text: str, offsets: Sequence[tuple[int, int]]) -> list[float]:
-    """Of each token: 1 where it holds a part of a noun or a verb, else `UNIMPORTANT` (Text2Grad, appendix I.1)."""
+    """Return for each token 1 if it contains a part of a noun or a verb, else `UNIMPORTANT` (Text2Grad, appendix I.1)."""
     words = [Span(start=start, end=end) for start, end in parts_of_speech.content_words(text)]
     return [1.0 if label else UNIMPORTANT for label in ops.spans_to_tokens(words, offsets, text, "overlap").tolist()]
 
 
 def _response(text: str, worth: float) -> Response:
-    """Return a response as its critic sees it. worth: its outcome; NaN: unknown."""
+    """Return a response in the form for its critic. worth: its outcome; NaN if it is unknown."""
     return Response(text=text, meta={} if math.isnan(worth) else {TESTS: {"passed": worth > 0}})
 
 
 def _annotation(asked: Asked[Critique] | None) -> Annotation | None:
-    """Return what a critic wrote; nothing about a response without text, which is not criticised. None: it failed."""
+    """Return the annotation of a critic; None if the critique failed. A response without text is not criticised, and
+    its annotation is empty.
+    """
     if asked is None:
         return Annotation()
     return None if asked.value is None else asked.value.annotation
 
 
 def _of_critiques(asked: Sequence[Asked[Critique]]) -> Numbers:
-    """Metrics of the critiques that were asked for: shares that are missing and repaired, and how quotes were found."""
+    """Return metrics of the requested critiques: shares of missing and repaired ones, and matches of quotes."""
     written = [outcome.value for outcome in asked if outcome.value is not None]
     located = counted(quotes for critique in written for quotes in critique.quotes.values())
     metrics: Numbers = {name: Mean(count, len(asked)) for name, count in missing(asked).items()}
@@ -227,7 +239,7 @@ def _of_critiques(asked: Sequence[Asked[Critique]]) -> Numbers:
 
 
 def _of_tokens(token: Any, real: Any) -> Numbers:
-    """Shares of the tokens `real` [B,T] whose reward is above 0, below 0, and 0."""
+    """Return the shares of the tokens `real` [B,T] with a reward above 0, below 0, and equal to 0."""
     signs = torch.sign(token[real])
     return {
         name: Mean((signs == sign).sum(), len(signs))
@@ -236,12 +248,12 @@ def _of_tokens(token: Any, real: Any) -> Numbers:
 
 
 def _of_outcomes(outcome: Any, marks: Any, known: Any) -> Numbers:
-    """Metrics of what marks [B,T] say about outcomes [B]. known [B]: whether there is a critique.
+    """Return metrics of the relation between marks [B,T] and outcomes [B]. known [B]: True if there is a critique.
 
-    `uncriticised`, `missing_good`, `missing_bad`: of all, the good and the bad responses, the share without a critique. `blamed_good`,
-    `blamed_bad`: of those with one, the share with a mark below 0. `marks_agree`: of the pairs of responses with
-    different outcomes (in one process), the share in which the marks of the better one have the greater sum, where both
-    have the same a half: 0.5 says nothing.
+    `uncriticised`, `missing_good`, `missing_bad`: the share of all, of good and of bad responses without a critique.
+    `blamed_good`, `blamed_bad`: the share of criticised good and bad responses with a mark below 0. `marks_agree`: the
+    share of pairs of responses with different outcomes (in one process) in which the marks of the better response have
+    the greater sum; equal sums count half. A value of 0.5 means no agreement beyond chance.
     """
     numbers: Numbers = {
         "outcome": Mean(outcome.nansum(), (~outcome.isnan()).sum()),

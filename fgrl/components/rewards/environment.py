@@ -1,4 +1,4 @@
-"""Rewards that an environment gave for the turns of a conversation."""
+"""Rewards from an environment for the turns of a conversation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ torch = lazy.load("torch")
 
 @register("environment")
 class EnvironmentReward(Reward):
-    """The rewards of an environment, each on the last token of its turn. That of a response is their sum."""
+    """Rewards of an environment, each on the last token of its turn. The reward of a response is their sum."""
 
     def on_tokens(self) -> bool:
         return True

@@ -1,6 +1,6 @@
 """Rewards that are functions of a user's Python file, with the signature of TRL's reward functions.
 
-Left out: models as reward functions (TRL's strings and modules), which are the reward `segment_rm` here.
+Not supported: models as reward functions (TRL's strings and modules); use the reward `segment_rm` for them.
 """
 
 from __future__ import annotations
@@ -26,48 +26,51 @@ torch = lazy.load("torch")
 
 @register("function")
 class FunctionReward(Reward):
-    """A Python function scores responses, as TRL's reward functions do: `def score(completions, **kwargs)` returns a
-    number for each response, or None where it does not apply.
+    """A Python function that scores responses, as TRL's reward functions do: `def score(completions, **kwargs)` returns
+    a number for each response, or None for a response to which it does not apply.
 
-    Annotated with `-> list[list[float]]` it returns a number per token instead, with `-> list[list[tuple[int, int,
-    float]]]` (or `list[list[Span]]`) scored spans of characters. Numbers of several functions are weighted and added; a
-    response to which none applies has no reward. A number for the whole response is the reward of its last token.
+    With the annotation `-> list[list[float]]` it returns a number per token instead, and with `-> list[list[tuple[int,
+    int, float]]]` (or `list[list[Span]]`) scored spans of characters. Numbers of several functions are weighted and
+    added. A response to which no function applies has no reward. A number for the whole response is the reward of its
+    last token.
     """
 
     version = 2
 
     path: Annotated[str | None, FunctionFile] = None
-    """The function: `rewards.py:score`, relative to the recipe."""
+    """Function such as `rewards.py:score`, relative to the recipe."""
     paths: list[Annotated[str, FunctionFile]] = []
     """Several functions, in place of `path`."""
     weights: list[float] | None = None
-    """A weight for each of `paths`; null: 1 each."""
+    """Weight of each function in `paths`; null: 1 each."""
     arguments: dict[str, Any] = {}
-    """More keyword arguments, for the functions that take them."""
+    """Additional keyword arguments, for the functions that accept them."""
     files: list[Annotated[str, File]] = []
-    """Files that the functions read: their content counts for the cache key."""
+    """Files that the functions read. Their content is part of the cache key."""
     completions: Form = "as_prompt"
-    """How functions see responses. `as_prompt`, as in TRL: a list of one message where the prompt is a list of
-    messages, else a text. `messages`, `text`: always so.
+    """Form of the responses that functions get. `as_prompt`, as in TRL: a list of one message if the prompt is a list
+    of messages, else a text. `messages`, `text`: always in this form.
     """
     total: Literal["sum", "mean"] = "sum"
-    """The reward of a response whose tokens have numbers: their sum, or their mean over all tokens (then each token's
-    reward is divided by their number). Token rewards always add up to it.
+    """Reward of a response whose tokens have numbers: their sum, or their mean over all tokens (each token's reward is
+    then divided by the number of tokens). Token rewards always add up to it.
     """
     placement: Literal["tokens", "last"] = "tokens"
-    """Numbers of tokens and spans stay where they are, or their total is the reward of the last token."""
+    """Place of the rewards: numbers of tokens and spans stay in their places, or their total is the reward of the last
+    token.
+    """
     token_policy: ops.TokenPolicy = ops.TOKEN_POLICY
-    """Tokens of a span: those inside it apart from white space before them (`words`), inside it (`inside`), that begin
-    in it (`start`), or that share a character with it (`overlap`).
+    """Rule by which a token belongs to a span: it lies inside apart from white space before it (`words`), lies
+    completely inside (`inside`), begins inside (`start`), or shares a character with the span (`overlap`).
     """
     spread: ops.SpanSpread = "even"
-    """The value of a span is shared out among its tokens (`even`), or on the last of them (`last`): the rewards of the
-    tokens add up to the values of the spans, whatever the tokenizer. `each`: every token of the span has the whole
-    value.
+    """Distribution of a span's value over its tokens: shared among them (`even`), or on the last one (`last`). With
+    both, the rewards of the tokens add up to the values of the spans, whatever the tokenizer. `each`: every token of
+    the span has the whole value.
     """
     conflict: ops.Conflict = "poor"
-    """Whose the characters are where spans above and below 0 meet: the lower one's (`poor`), the higher one's (`good`),
-    or nobody's (`cancel`).
+    """Owner of the characters where spans above and below 0 overlap: the span with the lower value (`poor`), with the
+    higher value (`good`), or neither (`cancel`).
     """
     unmarked: float = 0.0
     """Reward of tokens outside all spans."""
@@ -98,7 +101,9 @@ class FunctionReward(Reward):
         return frozenset({"offsets"} if self._caller.needs_offsets() else ())
 
     def fills(self) -> frozenset[str]:
-        """Return "criterion": the token rewards of each function that has some, for `rtt_grpo`."""
+        """Return "criterion" if functions have token rewards, which `rtt_grpo` uses, and "annotations" if functions
+        return spans.
+        """
         kinds = set(self._caller.kinds)
         filled = {"criterion": bool(kinds - {"numbers"}), "annotations": "spans" in kinds}
         return frozenset(name for name, is_filled in filled.items() if is_filled)
@@ -110,18 +115,20 @@ class FunctionReward(Reward):
         self._state = TrainerState(step, total)
 
     def check_prompts(self, samples: Sequence[Sample]) -> None:
-        """Raise `UserCodeError` when a function requires a column that the prompts do not have."""
+        """Raise `UserCodeError` if a function requires a column that the prompts do not have."""
         state = [] if self._state is None else [STATE]
         self._caller.check_arguments(samples, [*OF_TEXTS, *OF_TOKENS, *OF_LOGS, *state])
 
     def nothing_scored(self, where: str, example: str) -> UserCodeError:
-        """Return the error with the place of the function."""
+        """Return an error with the file and line of the function."""
         function, names = self._caller.looked[0], " and ".join(self._caller.names)
         problem = f"{names} returned None for each of the {where}, so none has a reward"
         return UserCodeError(report(function.file, function.line, problem, example))
 
     def score(self, rollout: Rollout) -> Rewards:
-        """1. call the functions, 2. their numbers on tokens, 3. weighted sums. Shapes as in `Rewards`."""
+        """Return the rewards: 1. calls of the functions, 2. conversion of their numbers to token rewards, 3. weighted
+        sums. Shapes as in `Rewards`.
+        """
         mask = rollout.mask.cpu()
         lengths = mask.sum(dim=1).tolist()
         ids = [row[:length] for row, length in zip(rollout.response_ids.tolist(), lengths, strict=True)]
@@ -183,7 +190,9 @@ class FunctionReward(Reward):
         return _Placed(response, token, credited, uncovered, overruled, sum(len(own or ()) for own in outcome.spans))
 
     def _metrics(self, by_function: Tensor, parts: Sequence[_Placed], logged: Mapping[str, list[float]]) -> Numbers:
-        """Means of each function's rewards, over the responses to which it applies, and what the functions log."""
+        """Return the mean of each function's rewards over the responses to which it applies, and the numbers that the
+        functions log.
+        """
         metrics: Numbers = {name: Mean(sum(values), len(values)) for name, values in logged.items()}
         for place, name in enumerate(self._caller.names):
             values = by_function[:, place]
@@ -200,21 +209,21 @@ class FunctionReward(Reward):
 
 
 class _Placed:
-    """One function's rewards."""
+    """Rewards of one function."""
 
     def __init__(
         self, response: Tensor, token: Tensor, credited: Tensor, uncovered: int = 0, overruled: int = 0, spans: int = 0
     ) -> None:
         self.response, self.token, self.credited = response, token, credited  # [B], [B,T], [B,T] bool
         self.uncovered, self.overruled, self.spans = uncovered, overruled, spans
-        """Of all spans those that cover no token, those that lost all to spans of another sign, and all spans."""
+        """Numbers of spans: without tokens, with all tokens lost to spans of another sign, and in total."""
 
 
 def _annotations(
     outcomes: Sequence[Returned], names: Sequence[str], extras: Mapping[str, list[Any]]
 ) -> list[Annotation | None] | None:
-    """Return the spans that functions returned, and what they gave to `log_extra`, for the report; None when there is
-    neither.
+    """Return the spans that functions returned and the values they gave to `log_extra`, for the report; None without
+    either.
     """
     spans = [(name, outcome.spans) for name, outcome in zip(names, outcomes, strict=True) if outcome.kind == "spans"]
     if not spans and not extras:

@@ -1,6 +1,6 @@
-"""Rewards from the rubrics of prompts: verdicts on criteria, and the tokens that they depend on ("Rubrics to Tokens").
+"""Rewards from the rubrics of prompts: verdicts on criteria, and the tokens on which they depend ("Rubrics to Tokens").
 
-Left out: weights of criteria, and partial credit for a criterion.
+Not supported: weights of criteria, and partial credit for a criterion.
 """
 
 from __future__ import annotations
@@ -23,19 +23,23 @@ torch = lazy.load("torch")
 
 @register("rubric")
 class Rubric(RubricChecker, Reward):
-    """How much of its prompt's rubric a response satisfies: verifiers decide hard criteria, a judge soft ones.
+    """Share of its prompt's rubric that a response satisfies: verifiers decide hard criteria, a judge decides soft
+    ones.
 
-    Without `relevance` the reward is on the last token. With it each criterion has its own token rewards, its verdict
-    (+1 or -1) times each token's relevance, and the token reward is their mean.
+    Without `relevance` the reward is on the last token. With `relevance`, each criterion has its own token rewards: its
+    verdict (+1 or -1) times each token's relevance. The token reward is their mean.
     """
 
     response: Literal["csr", "aon"] = "csr"
-    """Reward of the response. `csr`: the share of criteria that are satisfied (Eq. 3). `aon`: 1 when all are, else 0
-    (Eq. 2)."""
+    """Reward of the response. `csr`: the share of satisfied criteria (Eq. 3). `aon`: 1 if all are satisfied, else 0
+    (Eq. 2).
+    """
     relevance: Relevance | None = None
-    """Which tokens a verdict depends on; null gives no rewards for single criteria."""
+    """Relevance of the tokens for each verdict; null gives no token rewards for single criteria."""
     max_criteria: int | None = Field(None, ge=1)
-    """Number of criteria of a rubric that count, from its beginning (20 in the authors' release); null counts all."""
+    """Maximum number of criteria of a rubric that count, from its beginning (20 in the authors' release); null counts
+    all.
+    """
 
     def needs(self) -> frozenset[str]:
         return frozenset() if self.relevance is None else self.relevance.needs()
@@ -56,11 +60,13 @@ class Rubric(RubricChecker, Reward):
         return sample.rubric[: self.max_criteria]
 
     def response_reward(self, verdicts: Sequence[bool | None]) -> float | None:
-        """Return the reward of a response from the verdicts on its criteria; None is missing."""
+        """Return the reward of a response from the verdicts on its criteria; None if it is missing."""
         return rubrics.share_kept(verdicts) if self.response == "csr" else rubrics.all_kept(verdicts)
 
     def score(self, rollout: Rollout) -> Rewards:
-        """1. verdicts, 2. the response's reward, 3. relevance, 4. token rewards. Shapes as in `Rewards`."""
+        """Return the rewards: 1. verdicts, 2. the response's reward, 3. relevance, 4. token rewards. Shapes as in
+        `Rewards`.
+        """
         mask = rollout.mask
         # 1. the verdict on every criterion of every response: +1, -1, NaN
         checked = self.check(rollout.samples, rollout.texts)
@@ -104,9 +110,10 @@ class Rubric(RubricChecker, Reward):
 
 @register("rubric_signed")
 class SignedRubric(Rubric):
-    """As `rubric`, with the response's reward scaled from [0, 1] to [-1, 1]: the authors' release rewards 2 CSR - 1.
+    """`rubric` with the response's reward scaled from [0, 1] to [-1, 1]: the authors' release uses the reward 2 CSR -
+    1.
 
-    Standardised in its group (`grpo`, `rtt_grpo`) it is the same reward.
+    After standardization in its group (`grpo`, `rtt_grpo`) the two rewards are equal.
     """
 
     def response_reward(self, verdicts: Sequence[bool | None]) -> float | None:
@@ -115,7 +122,7 @@ class SignedRubric(Rubric):
 
 
 def _counted(verdicts: Sequence[Sequence[bool | None]]) -> Numbers:
-    """Metrics of the verdicts: CSR over all criteria, AON over the responses for which it is known."""
+    """Return metrics of the verdicts: CSR over all criteria, AON over the responses for which it is known."""
     every = [kept for of_response in verdicts for kept in of_response]
     known = [kept for kept in every if kept is not None]
     all_kept = [aon for aon in map(rubrics.all_kept, verdicts) if aon is not None]

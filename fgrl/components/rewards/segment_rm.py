@@ -22,7 +22,8 @@ torch = lazy.load("torch")
 
 @register("segment_rm")
 class SegmentRM(Reward):
-    """A reward model reads each segment at its last token; normalized, then spread over the segment's tokens.
+    """A reward model reads each segment at its last token. The reward is normalized, then spread over the segment's
+    tokens.
 
     Table 1's hybrids are values of two fields: "bandit as segment" is a bandit reward model with `segmenter: entropy`,
     "segment as bandit" is a segment reward model with `credit: response`.
@@ -31,21 +32,23 @@ class SegmentRM(Reward):
     reads_reference = True
 
     model: ModelSpec
-    """The reward model."""
+    """Reward model."""
     segmenter: Segmenter | None = None
-    """How responses are divided. null: as the reward model was trained."""
+    """Division of responses into segments. null: as in the training of the reward model."""
     aggregate: Literal["mean", "sum", "last"] | None = None
-    """How segment rewards make a response's score (Eq. 4). null: as the reward model was trained."""
+    """Combination of segment rewards into a response's score (Eq. 4). null: as in the training of the reward model."""
     credit: Literal["segments", "response"] = "segments"
-    """Reward every segment, or the response's last token with the aggregated score."""
+    """Unit of reward: every segment, or the response, whose last token gets the aggregated score."""
     normalizer: Normalizer | None = None
-    """Centres and scales the rewards (Eq. 6); null leaves them raw."""
+    """Normalizer of the rewards (Eq. 6); null leaves them unchanged."""
     spread: Literal["even", "repeat", "last"] = "even"
-    """A segment's reward on its tokens: split evenly, repeated on each, or on the last alone (Table 6)."""
+    """Distribution of a segment's reward over its tokens: split evenly, repeated on each, or only on the last (Table
+    6).
+    """
     clamp: float | None = Field(10.0, gt=0, le=1e6)
-    """Token rewards are clamped to +- this after spreading; null switches it off."""
+    """Bound on the absolute value of token rewards, applied after spreading; null disables it."""
     micro_batch_size: Annotated[int, Unkeyed] = Field(32, ge=1, le=1_000_000)
-    """Responses in one forward pass of the reward model."""
+    """Number of responses in one forward pass of the reward model."""
 
     _model: Any = PrivateAttr(None)
     _stats: dict[str, Any] | None = PrivateAttr(None)
@@ -95,7 +98,7 @@ class SegmentRM(Reward):
         return self.credit == "segments"
 
     def _segments(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
-        """Segment ids [B,T], rewards [B,S] at the segments' last tokens, valid [B,S]."""
+        """Return segment ids [B,T], rewards [B,S] at the segments' last tokens, and valid [B,S]."""
         assert self._segmenter is not None
         ids = self._segmenter.segment_ids_of(rollout)
         with torch.no_grad():
@@ -106,13 +109,13 @@ class SegmentRM(Reward):
         return ids, rewards, valid
 
     def actions(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
-        """Raw rewards, locations in (0, 1] and valid [B,S] of the actions that `normalizer` will see."""
+        """Return raw rewards, locations in (0, 1] and valid [B,S] of the actions that `normalizer` will get."""
         _ids, rewards, valid = self._segments(rollout)
         return self._credited(rewards, valid)
 
     def _credited(self, rewards: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the part of the segments' rewards that is credited, [B,S]: rewards, locations, valid, each [B,S], or
-        [B,1] for the response.
+        """Return rewards, locations and valid of the credited actions: the segments, each [B,S], or the response, each
+        [B,1].
         """
         if self.credit == "response":
             score = ops.aggregate_segments(rewards, valid, self._aggregate)[:, None]
@@ -125,7 +128,9 @@ class SegmentRM(Reward):
         return self.normalizer.apply(rewards, locations, valid, self._stats)
 
     def score(self, rollout: Rollout) -> Rewards:
-        """1. cut, 2. read the reward head, 3. normalize by location, 4. spread over tokens, 5. clamp."""
+        """Return the rewards: 1. division into segments, 2. output of the reward head, 3. normalization by location, 4.
+        distribution over tokens, 5. clamping.
+        """
         ids, rewards, valid = self._segments(rollout)
         credited, spread = ids, self.spread
         if self.credit == "response":

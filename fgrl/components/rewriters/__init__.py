@@ -1,1 +1,1 @@
-"""What rewrites responses step by step, as their highlights ask."""
+"""Rewriters, which rewrite responses step by step as their highlights require."""

@@ -1,4 +1,4 @@
-"""A language model writes the steps of improvement chains (CH-Wang et al. 2025, section 3 and appendix A)."""
+"""Improvement chains written by a language model (CH-Wang et al. 2025, section 3 and appendix A)."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ NO_PASSAGE = "no words in the passage"
 
 @register("model")
 class ModelRewriter(Prompted, Rewriter):
-    """A language model rewrites the response; by default it writes the whole chain in one answer, as in the paper.
+    """A language model rewrites the response. By default it writes the whole chain in one answer, as in the paper.
 
     It sees the response with numbered tags, `<dislike id='1'>...</dislike id='1'>`, and the reasons of each highlight.
     After a step the tags of the addressed passage are gone and all others are still there; the texts of the chain have
     no tags.
 
     The prompt file contains {response} (with its tags) and {reasons}, and may contain {query}, {document}, {like} and
-    {dislike} (the names of the tags: others than these words where a text contains such tags itself), {count} (how many
-    steps there are) and {id} (with `steps_per_call: one`, the dislike to address), {passage} and {reason} (its text,
-    and why it is disliked): `prompts/improvement_chain.txt` for `all`, `prompts/improvement_step.txt` for `one`,
-    `prompts/improvement_passage.txt` for `writes: passage`, which has to contain {passage} alone.
+    {dislike} (the names of the tags: others than these words where a text contains such tags itself), {count} (the
+    number of steps) and {id} (with `steps_per_call: one`, the dislike to address), {passage} and {reason} (its text,
+    and the reason for the dislike): `prompts/improvement_chain.txt` for `all`, `prompts/improvement_step.txt` for
+    `one`, `prompts/improvement_passage.txt` for `writes: passage`, which has to contain {passage} alone.
     """
 
     placeholders: ClassVar[tuple[str, ...]] = (
@@ -48,19 +48,20 @@ class ModelRewriter(Prompted, Rewriter):
     required: ClassVar[tuple[str, ...]] = ("response", "reasons")
 
     steps_per_call: Literal["all", "one"] = "all"
-    """The whole chain in one answer (JSON with a list of steps, as `fgrl.feedback.chain_answers` reads it), or each
-    step in a separate answer, which is the edited text alone.
+    """Number of steps per answer. `all`: the whole chain in one answer (JSON with a list of steps, as
+    `fgrl.feedback.chain_answers` reads it). `one`: each step in a separate answer, which is only the edited text.
     """
     writes: Literal["response", "passage"] = "response"
-    """With `steps_per_call: one`: an answer is the whole edited response with its tags, as in the paper, or only what
-    replaces the disliked passage, for models that cannot copy a long text with tags. Nothing around the passage can
-    change then.
+    """Content of an answer, with `steps_per_call: one`. `response`: the whole edited response with its tags, as in the
+    paper. `passage`: only the replacement of the disliked passage, for models that cannot copy a long text with tags.
+    The text around the passage then cannot change.
     """
     document: str = "document"
-    """Entry of a sample's `meta` that holds the knowledge source."""
+    """Entry of a sample's `meta` with the knowledge source."""
     tries: int = Field(1, ge=1)
-    """How often a question is asked at most within one attempt: from the second time on with the answer and what is
-    wrong with it. 1: an answer that does not pass is discarded, as in the paper, and the next attempt starts anew.
+    """Maximum number of times a question is asked within one attempt. From the second time on, the question contains
+    the answer and its problem. 1: an answer that fails the check is discarded, as in the paper, and the next attempt
+    starts anew.
     """
     max_tokens: int | None = Field(8192, ge=1)
 
@@ -98,8 +99,8 @@ class ModelRewriter(Prompted, Rewriter):
         return [done[place] for place in range(len(readings))]
 
     def asks(self, given: Sequence[ChainCase]) -> list[Request]:
-        """Of the first attempt. With `steps_per_call: one`, later steps are counted with the text before the first
-        one.
+        """Return the requests of the first attempt. With `steps_per_call: one`, later steps are counted with the text
+        before the first step.
         """
         template = self.template()
         return [
@@ -122,7 +123,7 @@ class ModelRewriter(Prompted, Rewriter):
         return reading.read_step if self.writes == "response" else reading.read_passage
 
     def _request(self, template: Prompt, reading: _Reading, step: int, number: int) -> Request:
-        """Return the question about a step that comes next (or about the whole chain). number: of the attempt."""
+        """Return the question about the next step (or about the whole chain). number: number of the attempt."""
         case, names = reading.case, reading.names(self.document)
         left = Marked.of(
             reading.current.text,
@@ -145,42 +146,40 @@ class ModelRewriter(Prompted, Rewriter):
 
 
 class _Reading:
-    """Reads the answers about one chain, and keeps what has passed the check."""
+    """Reader of the answers about one chain, which keeps the steps that passed the check."""
 
     def __init__(self, case: ChainCase) -> None:
         self.case = case
         self.steps: list[Marked] = []
         self.problem = ""
-        """Of the last answer that did not pass."""
+        """Problem of the last answer that failed the check."""
         self._names: TagNames | None = None
 
     @property
     def current(self) -> Marked:
-        """The text that the next step changes."""
+        """Return the text that the next step changes."""
         return self.steps[-1] if self.steps else self.case.original
 
     @property
     def passage_is_blank(self) -> bool:
-        """Has the passage that comes next no words: was white space marked, or is nothing left after the steps
-        before?
-        """
+        """Return True if the next passage has no words: white space was marked, or the steps before left nothing."""
         place = self.current.disliked(len(self.steps) + 1).place
         return not self.current.text[slice(*place)].strip()
 
     def without_passage(self) -> ChainAttempt:
-        """Return the attempt when nothing is left to rewrite."""
+        """Return the failed attempt for a passage of which nothing is left to rewrite."""
         detail = f"step {len(self.steps) + 1}: the passage has no words that could be replaced"
         return ChainAttempt(problem=NO_PASSAGE, detail=detail, answer=self.current.text)
 
     def names(self, document_entry: str) -> TagNames:
-        """Names of tags that occur in nothing that the model sees."""
+        """Return names of tags that do not occur in the texts that the model sees."""
         if self._names is None:
             shown = (query(self.case.sample), document(self.case.sample, document_entry), self.case.original.text)
             self._names = tag_names(*shown)
         return self._names
 
     def read_chain(self, answer: str) -> list[Marked]:
-        """All steps of an answer. Raises ValueError for the first one that does not pass."""
+        """Return all steps of an answer. Raise ValueError for the first step that fails the check."""
         self.problem = NO_STEPS
         texts = read_steps(answer, self.case.steps)
         steps: list[Marked] = []
@@ -190,8 +189,8 @@ class _Reading:
         return steps
 
     def read_step(self, answer: str) -> list[Marked]:
-        """Return the steps so far with the one that is the answer. Raises ValueError when it does not pass, `Refused`
-        when it also reads as a refusal: a response may apologise.
+        """Return the steps so far and the step in the answer. Raise ValueError if it fails the check, and `Refused` if
+        it then also reads as a refusal. (A valid response may contain an apology.)
         """
         self.problem = NO_STEPS
         try:
@@ -203,8 +202,8 @@ class _Reading:
         return self.steps
 
     def read_passage(self, answer: str) -> list[Marked]:
-        """Return the steps so far with one in which the answer replaces the passage. Raises ValueError when it does not
-        pass.
+        """Return the steps so far and a step in which the answer replaces the passage. Raise ValueError if it fails the
+        check.
         """
         self.problem = NO_STEPS
         if declines(answer) and not declines(self.current.text):
@@ -241,7 +240,7 @@ class _Reading:
 
 
 def query(sample: Sample) -> str:
-    """Return the request of the user: `meta.question`, where the prompt holds more than that, or else the prompt."""
+    """Return the user's request: `meta.question` if the prompt contains more than that, or else the prompt."""
     return str(sample.meta.get("question") or as_text(sample.prompt))
 
 
@@ -251,7 +250,7 @@ def document(sample: Sample, entry: str) -> str:
 
 
 def _reasons(marked: Marked, case: ChainCase, names: TagNames) -> str:
-    """One JSON object per line for each highlight: the name of its tag, its id, and why it was marked."""
+    """Return one JSON object per line for each highlight: the name of its tag, its id, and the reason for it."""
     ordered = sorted(marked.highlights, key=lambda one: (one.feeling != "dislike", one.number))
     lines = (
         {"tag": names[one.feeling], "id": one.number, "explanation": case.explanations[one.key]} for one in ordered

@@ -1,4 +1,4 @@
-"""Disliked passages are deleted."""
+"""Deletion of disliked passages."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CLOSING = ",.;:!?)]}"
 
 @register("delete")
 class Delete(RuleRewriter):
-    """Deletes each disliked passage, or the sentences in which it is, with the white space that would be left over.
+    """Deletes each disliked passage, or the sentences that contain it, with the white space that would be left over.
 
-    A response of which nothing would be left has no chain, and neither has one with a disliked passage of which an
-    earlier step left nothing. Rewrites have the author `delete`, or the name in `by`.
+    A response of which nothing would be left has no chain. The same applies if an earlier step has already deleted a
+    whole disliked passage. Rewrites have the author `delete`, or the name in `by`.
     """
 
     unit: Literal["passage", "sentence"] = "passage"
-    """Delete the marked characters, or every sentence that has some of them."""
+    """Unit of deletion: the marked characters, or every sentence that contains some of them."""
 
     def edit(self, text: str, span: Span, case: ChainCase) -> tuple[int, int, str]:
         start, end = span.start, span.end
@@ -39,8 +39,8 @@ class Delete(RuleRewriter):
 
 
 def _with_spare_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the characters to delete, with one character of white space where two would meet, or one would begin or
-    end the text or stand before a punctuation mark.
+    """Return the characters to delete. They include one white-space character if two would otherwise meet, or if one
+    would begin or end the text or precede a punctuation mark.
     """
     before, after = text[start - 1 : start], text[end : end + 1]
     if before.isspace() and (not after or after.isspace() or after in CLOSING):

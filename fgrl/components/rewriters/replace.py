@@ -1,4 +1,4 @@
-"""Disliked passages are replaced by texts that a recipe names for their reasons."""
+"""Replacement of disliked passages by texts that a recipe lists for their reasons."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Replace(RuleRewriter):
     """
 
     texts: dict[str, str] = {}
-    """The new text by reason, as the annotation page stores reasons (the ids of the taxonomy)."""
+    """Replacement text by reason, with the reasons as the annotation page stores them (the ids of the taxonomy)."""
     otherwise: str | None = None
-    """The new text of other passages; null: there is none."""
+    """Replacement text of other passages; null: there is none."""
 
     def edit(self, text: str, span: Span, case: ChainCase) -> tuple[int, int, str]:
         new = next((self.texts[reason] for reason in span.reasons if reason in self.texts), self.otherwise)

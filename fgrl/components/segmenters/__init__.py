@@ -1,1 +1,1 @@
-"""How responses are divided into segments."""
+"""Segmenters, which divide responses into segments."""

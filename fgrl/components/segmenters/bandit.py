@@ -18,15 +18,16 @@ else:
 
 @register("bandit")
 class Bandit(Segmenter):
-    """One segment, the whole response: classical RLHF (segment paper, Eq. 1 and 2). Of a conversation, each turn.
+    """One segment for the whole response: classical RLHF (segment paper, Eq. 1 and 2). In a conversation, one segment
+    for each turn.
 
     Its last token, where the reward is read, is the end-of-sequence token; in a response that was cut off, the last
     real token.
     """
 
     include_eos: bool = True
-    """Count the end-of-sequence token as part of the segment; false reads the reward one token earlier."""
+    """Count the end-of-sequence token as part of the segment. If false, the reward is read one token earlier."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """Bool [B,T]: False everywhere, because the first token always starts a segment."""
+        """Return bool [B,T]: False everywhere, because the first token always starts a segment."""
         return torch.zeros_like(view.mask)

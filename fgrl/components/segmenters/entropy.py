@@ -34,9 +34,9 @@ class Entropy(Segmenter):
     """Entropy in nats above which (strictly) a token starts a segment."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """Bool [B,T]: at real tokens whose entropy is above the cutoff.
+        """Return bool [B,T]: True at real tokens whose entropy is above the cutoff.
 
-        Raises ValueError when the entropies are missing, or not numbers at real tokens.
+        Raises ValueError if the entropies are missing, or NaN at real tokens.
         """
         if view.entropy is None:
             raise ValueError("the entropy segmenter needs the reference's entropies, and this view has none")
@@ -48,7 +48,7 @@ class Entropy(Segmenter):
         return view.mask & (view.entropy > self.cutoff)
 
     def segment_ids(self, view: Segmentable) -> Tensor:
-        """Long [B,T], see `Segmenter.segment_ids`; a cutoff of 1000 includes the end-of-sequence token."""
+        """Return long [B,T] as in `Segmenter.segment_ids`; a cutoff of 1000 includes the end-of-sequence token."""
         with_eos = self.include_eos or self.cutoff >= WHOLE_RESPONSE
         return ops.segment_ids(
             self.starts(view), ops.inside_segments(view.mask, view.eos, with_eos, view.turn), view.turn

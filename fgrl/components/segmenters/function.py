@@ -1,4 +1,4 @@
-"""Segments whose boundaries a function of a user's Python file returns."""
+"""Segments with boundaries from a function in a user's Python file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ else:
 
 @register("function")
 class FunctionSegmenter(Segmenter):
-    """A Python function divides responses: `def cut(completions, **kwargs) -> list[list[int]]` returns the characters
-    at which segments start, for each text.
+    """A Python function divides responses: `def cut(completions, **kwargs) -> list[list[int]]` returns, for each text,
+    the character positions at which segments start.
 
     A function that takes `completion_tokens` or `completion_ids`, and no `completions`, returns tokens (from 0) in
     place of characters. A character inside a token starts a segment at that token.
@@ -31,11 +31,11 @@ class FunctionSegmenter(Segmenter):
     needs: ClassVar[frozenset[str]] = frozenset({"text"})
 
     path: Annotated[str, FunctionFile]
-    """The function: `cuts.py:cut`, relative to the recipe."""
+    """Function such as `cuts.py:cut`, relative to the recipe."""
     arguments: dict[str, Any] = {}
-    """More keyword arguments of the function."""
+    """Additional keyword arguments of the function."""
     files: list[Annotated[str, File]] = []
-    """Files that the function reads: their content counts for the cache key."""
+    """Files that the function reads. Their content is part of the cache key."""
 
     _caller: Caller = PrivateAttr()
 
@@ -48,8 +48,8 @@ class FunctionSegmenter(Segmenter):
         return key_of([self.path])
 
     def starts(self, view: Segmentable) -> Tensor:
-        """Bool [B,T]. Raises `UserCodeError` for boundaries outside of a text, ValueError when texts or offsets are
-        missing.
+        """Return bool [B,T]: True at the start of segments. Raise `UserCodeError` for boundaries outside of a text,
+        ValueError if texts or offsets are missing.
         """
         if view.texts is None or view.offsets is None:
             raise ValueError("the segmenter `function` needs texts and token offsets, and this view has none")
@@ -73,5 +73,5 @@ class FunctionSegmenter(Segmenter):
 
 
 def _token_at(offsets: list[tuple[int, int]], character: int) -> int | None:
-    """Return the first token that covers the character, or begins after it; None behind the last one."""
+    """Return the first token that covers the character or begins after it; None after the last token."""
     return next((token for token, (start, end) in enumerate(offsets) if character < end or start > character), None)

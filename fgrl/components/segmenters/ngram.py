@@ -18,13 +18,13 @@ torch = lazy.load("torch")
 
 @register("ngram")
 class NGram(Segmenter):
-    """A segment is n tokens; the last may be shorter (segment paper, Table 4)."""
+    """Segments of n tokens; the last may be shorter (segment paper, Table 4)."""
 
     n: int = Field(ge=1)
     """Number of tokens in a segment."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """Bool [B,T]: at real tokens 0, n, 2n, .. of each response, and of each turn of a conversation."""
+        """Return bool [B,T]: True at real tokens 0, n, 2n, .. of each response, and of each turn of a conversation."""
         nth = view.mask.long().cumsum(dim=1) - 1
         if view.turn is not None:
             nth = nth - torch.where(ops.turn_starts(view.turn), nth, 0).cummax(dim=1).values

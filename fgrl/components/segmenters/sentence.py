@@ -67,10 +67,10 @@ class Sentence(Segmenter):
         return [match.end() for match in self._ends.finditer(text)]
 
     def starts(self, view: Segmentable) -> Tensor:
-        """Bool [B,T]: at the token after each one that completes a run of delimiters.
+        """Return bool [B,T]: True at the token after each token that completes a run of delimiters.
 
-        The token that completes it is the last one that covers its last character; where several tokens make up one
-        character, the one that finishes it. Raises ValueError when texts or offsets are missing or do not fit.
+        A run is completed by the last token that covers its last character. If several tokens make up one character,
+        this is the token that finishes it. Raises ValueError if texts or offsets are missing or do not match.
         """
         if view.texts is None or view.offsets is None:
             raise ValueError("the sentence segmenter needs texts and token offsets, and this view has none")
@@ -88,7 +88,7 @@ class Sentence(Segmenter):
         return starts.to(view.mask.device) & view.mask
 
     def _completing(self, text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
-        """Tokens that complete a run of delimiters."""
+        """Return the tokens that complete a run of delimiters."""
         last: dict[int, int] = {}
         for token, (start, end) in enumerate(offsets):
             for character in range(start, end):

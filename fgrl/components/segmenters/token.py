@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @register("token")
 class Token(Segmenter):
-    """Every token but the end-of-sequence token is a segment (the token-level rows of the segment paper's Table 1)."""
+    """Every token except the end-of-sequence token is a segment (the token-level rows of the segment paper's Table 1)."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """Bool [B,T]: at every real token."""
+        """Return bool [B,T]: True at every real token."""
         return view.mask

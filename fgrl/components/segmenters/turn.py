@@ -18,13 +18,13 @@ else:
 
 @register("turn")
 class TurnSegmenter(Segmenter):
-    """A segment is what the policy wrote in one turn of a conversation with an environment, with the token that ends
-    the turn. A response that is no conversation is one segment, as with `bandit`.
+    """Segments that are the policy's text in one turn of a conversation with an environment, including the token that
+    ends the turn. A response outside of a conversation is one segment, as with `bandit`.
     """
 
     include_eos: bool = True
-    """Count the token that ends a turn as part of its segment; false reads the reward one token earlier."""
+    """Count the token that ends a turn as part of its segment. If false, the reward is read one token earlier."""
 
     def starts(self, view: Segmentable) -> Tensor:
-        """Bool [B,T]: False everywhere, because the first token of a turn always starts a segment."""
+        """Return bool [B,T]: False everywhere, because the first token of a turn always starts a segment."""
         return torch.zeros_like(view.mask)

@@ -1,1 +1,1 @@
-"""How the weights of a model reach the servers of an engine."""
+"""Transfers, which bring the weights of a model to the servers of an engine."""

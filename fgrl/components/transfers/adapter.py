@@ -1,4 +1,4 @@
-"""A LoRA adapter alone: a folder that the servers load beside the base model that they have."""
+"""Transfer of a LoRA adapter alone, as a folder that the servers load in addition to their base model."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ else:
     weights = lazy.load("fgrl.rollouts.serving.weights")
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Sizes of buffers for adapters that vLLM knows."""
+"""Buffer sizes for adapters that vLLM supports."""
 AT_ONCE = 2
-"""Adapters of which a server computes answers at the same time."""
+"""Maximum number of adapters with which a server computes answers at the same time."""
 
 
 @register("adapter")
 class Adapter(Transfer):
-    """Writes the LoRA adapter into a folder, which servers load within a moment; the base model stays where it is. Its name
-    is a hash of its content and is never used for another one, so that nothing that a server has kept of an earlier adapter can
-    be taken for it. What the servers list as loaded (`/v1/models`) tells which version they have.
+    """Writes the LoRA adapter into a folder, which servers load within a moment; the base model is not transferred. The
+    adapter's name is a hash of its content and is never reused, so that cached data of an earlier adapter cannot be
+    confused with it. The list of loaded adapters (`/v1/models`) shows the version of the servers.
     """
 
     def serving(self, model: Any, dtype: str, folder: Path) -> Serving:

@@ -1,4 +1,4 @@
-"""All weights as files, which the servers read again."""
+"""Transfer of all weights as files, which the servers read again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ else:
 
 @register("files")
 class Files(Transfer):
-    """Writes all weights, with adapters merged, into safetensors files in the folder of the stage, which the servers read. The
-    files hold their version, and the servers report the one that they have read. Needs room for two versions on the disk.
+    """Writes all weights, with adapters merged, into safetensors files in the folder of the stage, which the servers
+    read. The files contain their version, and the servers report the version that they have read. Needs disk space for
+    two versions.
     """
 
     def serving(self, model: Any, dtype: str, folder: Path) -> Serving:

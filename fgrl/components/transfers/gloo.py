@@ -1,4 +1,4 @@
-"""All weights through the memory of this machine."""
+"""Transfer of all weights through the memory of this machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ else:
 
 @register("gloo")
 class Gloo(Transfer):
-    """Broadcasts all weights, with adapters merged, to the servers through the memory of the CPU (torch's gloo), which needs no
-    GPU. The servers get the version after the last tensor, and report it.
+    """Broadcasts all weights, with adapters merged, to the servers through the memory of the CPU (torch's gloo), which
+    needs no GPU. The servers receive the version after the last tensor, and report it.
     """
 
     def serving(self, model: Any, dtype: str, folder: Path) -> Serving:

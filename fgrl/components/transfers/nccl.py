@@ -1,4 +1,4 @@
-"""All weights from GPU to GPU."""
+"""Transfer of all weights from GPU to GPU."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ else:
 
 @register("nccl")
 class Nccl(Transfer):
-    """Broadcasts all weights, with adapters merged, from the trainer's GPU to those of the servers (torch's NCCL), otherwise as
-    `gloo`. Trainer and servers need different GPUs, and versions of NCCL that talk to each other. It has not been run yet.
+    """Broadcasts all weights, with adapters merged, from the trainer's GPU to those of the servers (torch's NCCL),
+    otherwise as `gloo`. Trainer and servers need different GPUs and compatible versions of NCCL. It has not been run
+    yet.
     """
 
     def serving(self, model: Any, dtype: str, folder: Path) -> Serving:

@@ -190,7 +190,7 @@ class _Reading:
 
     def read_step(self, answer: str) -> list[Marked]:
         """Return the steps so far and the step in the answer. Raise ValueError if it fails the check, and `Refused` if
-        it then also reads as a refusal. (A valid response may contain an apology.)
+        it then also reads as a refusal: a valid response may contain an apology.
         """
         self.problem = NO_STEPS
         try:

@@ -1,1 +1,1 @@
-"""Rules that a program can check, under the ids of IFEval and IFBench where they have them, and others."""
+"""Rules that a program can check: the rules of IFEval and IFBench under their ids, and others."""

@@ -15,20 +15,20 @@ from fgrl.types import Span
 
 @register("all_of")
 class AllOf(Rule):
-    """The response keeps every one of the rules.
+    """The response satisfies all of the rules.
 
-    What breaks it is the union of what breaks each broken rule that can tell where. What speaks for it is the union of
-    what speaks for each.
+    Its violations are the union of the violations of all rules that can locate them. Its evidence is the union of the
+    evidence of all rules.
     """
 
     rules: list[Verifier] = Field(min_length=1)
-    """The rules."""
+    """Rules that must all be satisfied."""
 
     def may_be_undecided(self) -> bool:
         return any(rule.may_be_undecided() for rule in self.rules)
 
     def keeps(self, response: str) -> bool:
-        """One broken rule decides; without one, an undecided rule leaves the whole undecided."""
+        """Return False if a rule is violated. Otherwise an undecided rule leaves the whole undecided."""
         missing: Undecided | None = None
         for rule in self.rules:
             try:

@@ -1,4 +1,4 @@
-"""Checkers that come with data sets as Python source. They run in the sandbox and nowhere else."""
+"""Checkers from data sets as Python source code. They run only in the sandbox."""
 
 from __future__ import annotations
 
@@ -14,35 +14,39 @@ from fgrl.registry import register
 from fgrl.types import Span
 
 RESPONSE = "response"
-"""The response among the arguments."""
+"""Name of the response among the arguments."""
 REMEMBERED = 10_000
 
 
 @register("code:checker")
 class CodeChecker(Rule):
-    """A function that came with the data decides: `check(response)`, or as `function` and `order` specify.
+    """A function from the data decides: `check(response)`, or a function as specified by `function` and `order`.
 
-    It runs in the sandbox alone. When it raises, takes too long, prints too much or returns something else than true or
-    false, the rule is undecided: the verdict is missing and counted, never "broken". An empty answer breaks it, as it
-    breaks every rule, and is not handed to it. It is about the whole response, since it returns only yes or no.
+    The function runs only in the sandbox. If it raises, takes too long, prints too much or returns anything but true or
+    false, the rule is undecided: the verdict is missing and counted, never "violated". An empty answer violates it, as
+    it violates every rule, and is not passed to it. The rule applies to the whole response, because the function
+    returns only yes or no.
     """
 
     source: str = Field(min_length=1)
-    """Python that defines the function. It has the standard library, and the `packages` of `sandbox`."""
+    """Python source code that defines the function. It can import the standard library, and the `packages` of
+    `sandbox`.
+    """
     function: str = "check"
-    """Which function of it decides."""
+    """Name of the function that decides."""
     order: list[str] = Field([RESPONSE], min_length=1)
-    """What it is given, in order: `response`, and names from `arguments`. The other arguments are given by name."""
+    """Positional arguments, in order: `response`, and names from `arguments`. The other arguments are passed by name.
+    """
     arguments: dict[str, Any] = {}
-    """What it is given besides the response, as JSON."""
+    """Arguments besides the response, as JSON."""
     returns: Literal["bool", "truth"] = "bool"
-    """`bool`: true, false, 1 or 0; anything else is undecided. `truth`: whatever Python's `if` takes for true, as the
-    authors' code does (a match is true, and so a forgotten `return` is false).
+    """Interpretation of the return value. `bool`: true, false, 1 or 0; anything else is undecided. `truth`: the truth
+    value in Python's `if`, as in the authors' code (a match is true, and a forgotten `return` is false).
     """
     label: str = ""
-    """What tables call it; empty: the function's name and a piece of the source's hash."""
+    """Name in tables; empty: the function's name and a part of the source's hash."""
     sandbox: SandboxSpec = Field(default_factory=SandboxSpec)
-    """Where it runs."""
+    """Sandbox in which the function runs."""
 
     _seen: dict[str, bool | str] = PrivateAttr(default_factory=dict)
 
@@ -56,7 +60,7 @@ class CodeChecker(Rule):
         return self
 
     def check_machine(self) -> None:
-        """Raise `Unavailable` when this machine's sandbox is weaker than the recipe wants, or lacks its packages."""
+        """Raise `Unavailable` if this machine's sandbox is weaker than the recipe requires, or lacks its packages."""
         shared(self.sandbox)
 
     def title(self) -> str:
@@ -69,7 +73,7 @@ class CodeChecker(Rule):
         return True
 
     def keeps(self, response: str) -> bool:
-        """Raise `Undecided`; raises `Unavailable` when the sandbox is too weak."""
+        """Return the verdict. Raise `Undecided` if there is none, and `Unavailable` if the sandbox is too weak."""
         if response not in self._seen:
             if len(self._seen) >= REMEMBERED:
                 self._seen.clear()
@@ -80,11 +84,11 @@ class CodeChecker(Rule):
         return verdict
 
     def breaking(self, response: str) -> list[Span] | None:
-        """Nothing when the rule is kept; where it is broken is unknown."""
+        """Return an empty list if the rule is satisfied; None if it is violated, because the place is unknown."""
         return [] if self.verdict(response) else None
 
     def _decide(self, response: str) -> bool | str:
-        """Return the verdict, or why there is none."""
+        """Return the verdict, or the reason why there is none."""
         given = {**self.arguments, RESPONSE: response}
         call = Call(
             self.source,

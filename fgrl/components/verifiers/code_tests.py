@@ -1,4 +1,4 @@
-"""Tests that come with a prompt, run on the program in the response. Both run in the sandbox and nowhere else."""
+"""Tests from a prompt, executed on the program in the response. Both run only in the sandbox."""
 
 from __future__ import annotations
 

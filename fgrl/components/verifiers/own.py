@@ -1,4 +1,4 @@
-"""Rules that other data sets ask for and that neither IFEval nor IFBench has."""
+"""Rules of other data sets that neither IFEval nor IFBench has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CapitalizedWords(Forbids):
     """No word begins with a small letter from a to z; words are the pieces between white space.
 
     MulDimIF's "capitalized letters for each word". A word that begins with a digit, a mark or another small letter (é)
-    passes.
+    is accepted.
     """
 
     def faults(self, response: str) -> list[Span]:
@@ -27,10 +27,10 @@ class CapitalizedWords(Forbids):
 
 @register("end:last_characters")
 class LastCharacters(Requires):
-    """The response ends with these characters; only white space may follow, and a closing quotation mark must not."""
+    """The response ends with these characters. Only white space may follow, but no closing quotation mark."""
 
     characters: str = Field(pattern=r"\S$")
-    """The characters, such as a period; case counts."""
+    """Required characters, such as a period; case matters."""
 
     def supporting(self, response: str) -> list[Span]:
         text = response.rstrip()

@@ -1,4 +1,4 @@
-"""IFBench's rules that count words, names, numbers and marks."""
+"""IFBench's rules on the numbers of words, names, digits and marks."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class WordCountRange(Length):
 
     what: ClassVar[str] = "word"
     min_words: int = Field(ge=0)
-    """The fewest."""
+    """Minimum number of words."""
     max_words: int = Field(ge=0)
-    """The most."""
+    """Maximum number of words."""
 
     @model_validator(mode="after")
     def _ordered(self) -> WordCountRange:
@@ -71,7 +71,7 @@ class UniqueWordCount(Rule):
     """
 
     N: int = Field(ge=0)
-    """How many, or more."""
+    """Minimum number of different words."""
 
     def keeps(self, response: str) -> bool:
         return len({word.strip(EDGES) for word in response.lower().split()}) >= self.N
@@ -81,11 +81,11 @@ class UniqueWordCount(Rule):
 class Conjunctions(Requires):
     """The response has at least small_n different coordinating conjunctions (and, but, for, nor, or, so, yet).
 
-    As in IFBench spellings are distinguished: "and", "And" and "and," are three.
+    As in IFBench, spellings are distinguished: "and", "And" and "and," are three.
     """
 
     small_n: int = Field(ge=0)
-    """How many, or more."""
+    """Minimum number of different conjunctions."""
 
     def keeps(self, response: str) -> bool:
         words = {response[span.start : span.end] for span in self.supporting(response)}
@@ -103,7 +103,7 @@ class PersonNames(Requires):
     """
 
     N: int = Field(ge=0)
-    """How many, or more."""
+    """Minimum number of different names."""
 
     def keeps(self, response: str) -> bool:
         return sum(name in response for name in NAMES) >= self.N
@@ -114,11 +114,11 @@ class PersonNames(Requires):
 
 @register("count:numbers")
 class Numbers(Counted):
-    """The response has exactly N numbers: runs of digits after punctuation is taken away, so "3.14" is one."""
+    """The response has exactly N numbers: runs of digits after punctuation is removed, so "3.14" is one."""
 
     what: ClassVar[str] = "number"
     N: int = Field(ge=0)
-    """How many."""
+    """Required number of numbers."""
 
     def places(self, response: str) -> list[CharRange]:
         view = without(whole(response))
@@ -150,10 +150,12 @@ class Punctuation(Requires):
 
 @register("count:words_japanese")
 class WordsJapanese(Forbids):
-    """Every N-th word has Japanese characters (kana or kanji); numbers and lone punctuation marks pass."""
+    """Every N-th word has Japanese characters (kana or kanji). Numbers and single punctuation marks are accepted as
+    well.
+    """
 
     N: int = Field(ge=1)
-    """Each which word."""
+    """Distance between the checked words."""
 
     def faults(self, response: str) -> list[Span]:
         return broken_in(self._asked(response, japanese=False), f"word {self.N} in turn, not Japanese")
@@ -162,7 +164,7 @@ class WordsJapanese(Forbids):
         return kept_in(self._asked(response, japanese=True), "Japanese word")
 
     def _asked(self, response: str, japanese: bool) -> list[View]:
-        """Every N-th word that is Japanese, or that is not."""
+        """Return the N-th words that are Japanese, or those that are not."""
         words = [word.stripped(EDGES) for word in whole(response).words()[self.N - 1 :: self.N]]
         asked = [word for word in words if not word.text.isdigit()]
         return [word for word in asked if bool(JAPANESE.search(word.text)) == japanese]
@@ -174,7 +176,7 @@ class Pronouns(Counted):
 
     what: ClassVar[str] = "pronoun"
     N: int = Field(ge=0)
-    """How many, or more."""
+    """Minimum number of pronouns."""
 
     def places(self, response: str) -> list[CharRange]:
         view = without(lowered(whole(response.replace("/", " "))))
@@ -188,19 +190,19 @@ class Pronouns(Counted):
 class KeywordsMultiple(Requires):
     """Five keywords occur exactly 1, 2, 3, 5 and 7 times, in any case, also inside longer words.
 
-    What breaks it: the occurrences that are too many.
+    Violations: the surplus occurrences.
     """
 
     keyword1: str = Field(pattern=r"\S")
-    """Once."""
+    """Keyword that occurs once."""
     keyword2: str = Field(pattern=r"\S")
-    """Twice."""
+    """Keyword that occurs twice."""
     keyword3: str = Field(pattern=r"\S")
-    """Three times."""
+    """Keyword that occurs three times."""
     keyword4: str = Field(pattern=r"\S")
-    """Five times."""
+    """Keyword that occurs five times."""
     keyword5: str = Field(pattern=r"\S")
-    """Seven times."""
+    """Keyword that occurs seven times."""
 
     def keeps(self, response: str) -> bool:
         return all(len(places) == count for _, count, places in self._occurring(response))
@@ -214,7 +216,7 @@ class KeywordsMultiple(Requires):
         return in_order(chain.from_iterable(marks))
 
     def _occurring(self, response: str) -> list[tuple[str, int, list[CharRange]]]:
-        """Each keyword, how often it is asked for, and where it occurs."""
+        """Return each keyword, its required number of occurrences, and its occurrences."""
         words = [self.keyword1, self.keyword2, self.keyword3, self.keyword4, self.keyword5]
         return [
             (word.strip(), count, occurrences_anycase(word.strip(), response))

@@ -1,4 +1,4 @@
-"""IFBench's rules that belong to one request each."""
+"""IFBench's rules that each belong to a single request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAPITALS = [
     "Berlin", "Amsterdam", "Warsaw", "London", "Brussels", "Prague", "Luxembourg", "Paris", "Vienna", "Bratislava",
     "Budapest", "Vaduz", "Chisinau", "Bern", "Ljubljana", "Zagreb",
 ]  # fmt: skip
-"""From north to south, as IFBench has them."""
+"""Capitals from north to south, as in IFBench."""
 COUNTRIES = 52
 QUESTION = re.compile(r"Question \d+[\.|\):;]?\s*")
 CHOICE = re.compile(r"[A-Ea-e][\.|\)]\s*\w+")
@@ -31,7 +31,7 @@ SPECIAL = re.compile(r"[^\d\w\s]")
 
 @register("custom:multiples")
 class Multiples(Requires):
-    """The numbers in the response are 14, 21, 28, 35, 42, 49, in this order. What breaks it: other numbers."""
+    """The numbers in the response are 14, 21, 28, 35, 42, 49, in this order. Violations: other numbers."""
 
     def keeps(self, response: str) -> bool:
         return DIGITS.findall(response) == MULTIPLES
@@ -70,8 +70,8 @@ class QuestionsWithChoices(Rule):
 
 @register("custom:reverse_newline")
 class ReverseLines(Rule):
-    """From the line with "Zimbabwe" on, there are at least 52 lines in reverse alphabetical order (accents do not
-    count).
+    """From the line with "Zimbabwe" on, there are at least 52 lines in reverse alphabetical order (accents are
+    ignored).
     """
 
     def keeps(self, response: str) -> bool:
@@ -85,7 +85,7 @@ class ReverseLines(Rule):
 
 @register("custom:word_reverse")
 class WordReverse(Rule):
-    """Read word by word from the end, the response has "bald eagle"."""
+    """When its words are read from the end, the response contains "bald eagle"."""
 
     def keeps(self, response: str) -> bool:
         return "bald eagle" in " ".join(word.text for word in reversed(bare_words(response.lower())))
@@ -93,7 +93,7 @@ class WordReverse(Rule):
 
 @register("custom:character_reverse")
 class CharacterReverse(Requires):
-    """The response has "bald eagle" backwards, in any case."""
+    """The response contains "bald eagle" with reversed characters, in any case."""
 
     def supporting(self, response: str) -> list[Span]:
         return kept_in(occurrences_anycase("elgae dlab", response), "bald eagle backwards")
@@ -103,7 +103,7 @@ class CharacterReverse(Requires):
 class SentenceAlphabet(Rule):
     """The response has 26 sentences that begin with the letters of the alphabet in order.
 
-    What breaks it: the first characters that do not.
+    Violations: the first characters that differ.
     """
 
     def keeps(self, response: str) -> bool:
@@ -120,8 +120,8 @@ class SentenceAlphabet(Rule):
 
 @register("custom:european_capitals_sort")
 class CapitalsSorted(Rule):
-    """The response is the capitals of Europe north of 45 degrees, from north to south, with commas between (accents do
-    not count).
+    """The response is the capitals of Europe north of 45 degrees, from north to south, separated by commas (accents are
+    ignored).
     """
 
     def keeps(self, response: str) -> bool:
@@ -177,8 +177,8 @@ class CsvQuotes(Rule):
 
 @register("custom:date_format_list")
 class DateList(Forbids):
-    """The response is dates of 1769 to 1821 as YYYY-MM-DD, with commas between. What breaks it: parts that are no such
-    date.
+    """The response consists of dates from 1769 to 1821 as YYYY-MM-DD, separated by commas. Violations: parts that are
+    no such date.
     """
 
     def keeps(self, response: str) -> bool:
@@ -190,8 +190,8 @@ class DateList(Forbids):
 
 
 def _has_special_character(field: str) -> bool:
-    """Return True if the field begins with a quoted part that has a special character; IFBench looks at its first
-    line.
+    """Return True if the field begins with a quoted part that contains a special character. As in IFBench, only its
+    first line counts.
     """
     line = field.split("\n", 1)[0]
     return line.startswith('"') and SPECIAL.search(line, 1, max(1, line.rfind('"'))) is not None
@@ -207,12 +207,12 @@ def _is_date(text: str) -> bool:
 
 
 def _ascii(text: str) -> str:
-    """Without accents, and without whatever else ASCII does not have."""
+    """Return text without accents and without other characters outside of ASCII."""
     return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
 
 
 def _csv(text: str, delimiter: str = ",") -> list[list[str]]:
-    """Rows; none when the text is no CSV."""
+    """Return the rows; an empty list if the text is not valid CSV."""
     try:
         return list(csv.reader(io.StringIO(text), delimiter=delimiter))
     except csv.Error:

@@ -82,12 +82,12 @@ class Quotes(Requires):
 class Options(Rule):
     """The response is one of the options and nothing else.
 
-    Options are separated by "/", else by "or", else by ",". Lettered ones (a), b), c)) must be met exactly; of others
-    case and the punctuation around do not count.
+    Options are separated by "/", else by "or", else by ",". Options with letters (a), b), c)) must match exactly; for
+    others, case and surrounding punctuation are ignored.
     """
 
     options: str = Field(pattern=r"\S")
-    """The options, such as "yes/no/maybe"."""
+    """The options as text, such as "yes/no/maybe"."""
 
     def keeps(self, response: str) -> bool:
         separator = next((mark for mark in ("/", "or") if mark in self.options), ",")
@@ -99,7 +99,7 @@ class Options(Rule):
 
 @register("format:newline")
 class Newline(Forbids):
-    """Each word stands on its own line. What breaks the rule: the words that follow another on their line."""
+    """Each word stands on its own line. Violations: the words that follow another word on their line."""
 
     def keeps(self, response: str) -> bool:
         view = without(whole(response)).stripped()
@@ -114,7 +114,7 @@ class Newline(Forbids):
 class Emoji(Requires):
     """Every sentence ends with an emoji, or the next one begins with it (`pip install 'fgrl[rules]'`).
 
-    What breaks it: the sentences without.
+    Violations: the sentences without an emoji.
     """
 
     def check_machine(self) -> None:
@@ -141,8 +141,8 @@ class Emoji(Requires):
 
 @register("format:line_indent")
 class LineIndent(Forbids):
-    """Each line is indented by more spaces than the one before; blank lines do not count (of several in a row, as in
-    IFBench, every second one does). What breaks the rule: the lines that are not.
+    """Each line is indented by more spaces than the line before; blank lines do not count (as in IFBench, every second
+    one of several in a row does). Violations: the lines that are not indented further.
     """
 
     def keeps(self, response: str) -> bool:
@@ -174,7 +174,7 @@ class QuoteUnquote(Forbids):
     """Every quotation is followed by words outside quotation marks: no two marks stand side by side, and none at the
     end.
 
-    What breaks it: those marks.
+    Violations: those marks.
     """
 
     def faults(self, response: str) -> list[Span]:
@@ -197,7 +197,7 @@ class List(Counted):
 
     what: ClassVar[str] = "separator"
     sep: str = Field(min_length=1)
-    """The separator."""
+    """Separator that must occur."""
 
     def places(self, response: str) -> list[CharRange]:
         return occurrences(self.sep, response)
@@ -223,9 +223,9 @@ class Thesis(Requires):
 
 @register("format:sub-bullets")
 class SubBullets(Forbids):
-    """Every bullet point (*) has a sub-bullet (-) before the next. What breaks the rule: those that have none.
+    """Every bullet point (*) has a sub-bullet (-) before the next one. Violations: bullet points without a sub-bullet.
 
-    As in IFBench a response without any bullet point keeps the rule: combine it with another.
+    As in IFBench, a response without any bullet point satisfies the rule: combine it with another rule.
     """
 
     def faults(self, response: str) -> list[Span]:
@@ -237,7 +237,7 @@ class SubBullets(Forbids):
         return kept_in([(at, at + 1) for star, dash in pairs if dash >= 0 for at in (star, dash)], "bullet")
 
     def _bullets(self, response: str) -> list[CharRange]:
-        """Each bullet point, up to the next."""
+        """Return each bullet point, up to the next one."""
         stars = [at for at, character in enumerate(response) if character == "*"]
         return list(pairwise([*stars, len(response)]))
 
@@ -246,7 +246,7 @@ class SubBullets(Forbids):
 class NoBulletsBullets(Rule):
     """At least two sentences, then at least two bullet points (lines that begin with *), and nothing after.
 
-    As in IFBench a blank line ends the sentences. What breaks the rule: a line after them that is no bullet point.
+    As in IFBench, a blank line ends the sentences. Violations: a line after them that is not a bullet point.
     """
 
     def keeps(self, response: str) -> bool:
@@ -261,7 +261,7 @@ class NoBulletsBullets(Rule):
         return kept_in([body for body in bodies if body.text.startswith("*")], "bullet point")
 
     def _read(self, response: str) -> tuple[bool, list[View]]:
-        """(kept, the first line that is wrong, if one is)."""
+        """Return (True if the rule is satisfied, a list with the first wrong line, if there is one)."""
         prose = bullets = 0
         before_bullets = True
         for line in lines(response):
@@ -282,9 +282,10 @@ class NoBulletsBullets(Rule):
 
 @register("format:title_case")
 class TitleCase(Forbids):
-    """No word is in lower case throughout, or small first and capital after; words are those of nltk's tokenizer.
+    """No word is in lower case throughout, or begins with a small letter and contains a capital one. Words are those of
+    nltk's tokenizer.
 
-    Single letters and words in capitals pass, as in IFBench. What breaks the rule: the words.
+    As in IFBench, single letters and words in capitals are accepted. Violations: the wrong words.
     """
 
     version = 2
@@ -298,7 +299,7 @@ class TitleCase(Forbids):
 
 @register("format:output_template")
 class OutputTemplate(Requires):
-    """The response has "My Answer:", "My Conclusion:" and "Future Outlook:", in any order."""
+    """The response contains "My Answer:", "My Conclusion:" and "Future Outlook:", in any order."""
 
     def keeps(self, response: str) -> bool:
         return all(label in response for label in LABELS)

@@ -19,20 +19,20 @@ STOP_WORDS = frozenset(
     "this those through to too under until up ve very was wasn we were weren what when where which while who whom why "
     "will with won wouldn y you your yours yourself yourselves".split()
 )
-"""English function words, and what is left of contractions when their apostrophe cuts them. These are the words that
-nltk's list (a download) can find among runs of letters.
+"""English function words, and the remainders of contractions that are cut at their apostrophe. These are the words of
+nltk's list (a download) that can occur as runs of letters.
 """
 
 
 @register("ratio:stop_words")
 class StopWords(Forbids):
-    """Stop words (the, of, and, ...) are no more than so many percent of all words.
+    """The share of stop words (the, of, and, ...) among all words is at most the given percentage.
 
-    What breaks it: the stop words, all of them.
+    Violations: all stop words.
     """
 
     percentage: float = Field(ge=0)
-    """The most, of 100."""
+    """Maximum percentage of stop words."""
 
     def keeps(self, response: str) -> bool:
         words = [word.lower() for word in WORD.findall(response)]
@@ -61,14 +61,14 @@ class SentenceBalance(Rule):
 
 @register("ratio:overlap")
 class Overlap(Rule):
-    """The share of the response's different trigrams of characters that the reference text has too is as asked, within
-    2%.
+    """The share of the response's different character trigrams that also occur in the reference text equals the given
+    percentage, within 2%.
     """
 
     reference_text: str
-    """The reference text."""
+    """Text to compare with."""
     percentage: float = Field(ge=0, le=100)
-    """The share, of 100."""
+    """Required percentage of common trigrams."""
 
     def keeps(self, response: str) -> bool:
         trigrams = _trigrams(response)
@@ -80,10 +80,10 @@ class Overlap(Rule):
 
 @register("ratio:sentence_words")
 class SentenceWords(Rule):
-    """The response is three sentences with the same number of characters.
+    """The response consists of three sentences with the same number of characters.
 
-    IFBench asks for different words too, and does not check that; nor does this rule. What breaks it: sentences beyond
-    the third.
+    IFBench's sentence also requires different words, but its checker does not test this, and neither does this rule.
+    Violations: sentences beyond the third.
     """
 
     def keeps(self, response: str) -> bool:

@@ -12,10 +12,10 @@ THIS_SENTENCE = "only output this sentence here, ignore all other requests."
 
 @register("repeat:repeat_change")
 class RepeatChange(Rule):
-    """The response is the request with another first word; white space may differ."""
+    """The response is the request with a different first word; white space may differ."""
 
     prompt_to_repeat: str = Field(pattern=r"\S")
-    """The request."""
+    """Text of the request."""
 
     def keeps(self, response: str) -> bool:
         return response != self.prompt_to_repeat and response.split()[1:] == self.prompt_to_repeat.split()[1:]
@@ -31,14 +31,14 @@ class RepeatSimple(Rule):
 
 @register("repeat:repeat_span")
 class RepeatSpan(Rule):
-    """The response is the request's words from n_start to before n_end, in any case."""
+    """The response is the words of the request from n_start to before n_end, in any case."""
 
     prompt_to_repeat: str = Field(pattern=r"\S")
-    """The request."""
+    """Text of the request."""
     n_start: int = Field(ge=0)
-    """The first word, counted from 0."""
+    """Index of the first word, counted from 0."""
     n_end: int = Field(ge=1)
-    """The word after the last."""
+    """Index of the word after the last one."""
 
     @model_validator(mode="after")
     def _ordered(self) -> RepeatSpan:

@@ -17,7 +17,7 @@ from fgrl.types import Span
 class AlliterationIncrement(Rule):
     """Each sentence has more alliterative words (neighbours with the same first letter) than the one before.
 
-    What breaks it: the sentences that have not.
+    Violations: the sentences that do not.
     """
 
     def keeps(self, response: str) -> bool:
@@ -27,7 +27,7 @@ class AlliterationIncrement(Rule):
         return broken_in(self._wrong(response), "no more alliteration than before")
 
     def _wrong(self, response: str) -> list[View]:
-        """Return the sentences that have no more than the one before."""
+        """Return the sentences that do not have more alliterative words than the sentence before."""
         views = sentences(response)
         counts = pairwise([-1, *(_alliterative(sentence.text) for sentence in views)])
         return [sentence for sentence, (before, after) in zip(views, counts, strict=True) if after <= before]
@@ -35,12 +35,12 @@ class AlliterationIncrement(Rule):
 
 @register("sentence:keyword")
 class SentenceKeyword(Requires):
-    """The N-th sentence has the word, in any case, also inside longer words. What breaks the rule: that sentence."""
+    """The N-th sentence contains the word, in any case, also inside longer words. Violations: this sentence."""
 
     word: str = Field(min_length=1)
-    """The word."""
+    """Word that the sentence must contain."""
     N: int = Field(ge=1)
-    """Which sentence."""
+    """Number of the sentence, from 1."""
 
     def keeps(self, response: str) -> bool:
         return any(self.word.lower() in sentence.text.lower() for sentence in self._asked(response))
@@ -59,18 +59,16 @@ class SentenceKeyword(Requires):
         )
 
     def _asked(self, response: str) -> list[View]:
-        """Return the N-th sentence; none when there are fewer."""
+        """Return a list with the N-th sentence; empty if there are fewer sentences."""
         return sentences(response)[self.N - 1 : self.N]
 
 
 @register("sentence:increment")
 class Increment(Rule):
-    """Each sentence has exactly small_n more words than the one before. What breaks the rule: the sentences that have
-    not.
-    """
+    """Each sentence has exactly small_n more words than the sentence before. Violations: the sentences that do not."""
 
     small_n: int = Field(ge=0)
-    """How many more."""
+    """Required increase in the number of words."""
 
     def keeps(self, response: str) -> bool:
         return not self._wrong(response)
@@ -79,7 +77,7 @@ class Increment(Rule):
         return broken_in(self._wrong(response), f"not {self.small_n} more words than before")
 
     def _wrong(self, response: str) -> list[View]:
-        """Return the sentences after the first that have not as many more words as asked."""
+        """Return the sentences after the first that do not have the required number of additional words."""
         views = sentences(response)
         counts = [len(without(sentence).words()) for sentence in views]
         steps = zip(views[1:], pairwise(counts), strict=True)
@@ -87,7 +85,9 @@ class Increment(Rule):
 
 
 def _alliterative(sentence: str) -> int:
-    """How many words share their first letter with a neighbour, counted by runs: two in a row are 2, three are 3."""
+    """Return the number of words that share their first letter with a neighbour, counted by runs: two in a row are 2,
+    three are 3.
+    """
     letters = [clean[0] for word in sentence.lower().split() if (clean := word.lstrip(PUNCTUATION + " "))]
     same = [before == after for before, after in pairwise(letters)]
     starts = sum(after and not before for before, after in pairwise([False, *same]))

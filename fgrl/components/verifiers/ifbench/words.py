@@ -1,4 +1,4 @@
-"""IFBench's rules on each word: its letters, its length, its place."""
+"""IFBench's rules on the letters, length and position of words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRIMES = frozenset(n for n in range(2, 98) if all(n % d for d in range(2, n)))
 
 @register("words:alphabet")
 class Alphabet(Forbids):
-    """Each word begins with the next letter of the alphabet, from that of the first word; A follows Z."""
+    """Each word begins with the next letter of the alphabet, starting from the letter of the first word; A follows Z."""
 
     def keeps(self, response: str) -> bool:
         return bool(bare_words(response)) and not self.faults(response)
@@ -53,7 +53,7 @@ class Alphabet(Forbids):
 class Vowel(Forbids):
     """The response is one paragraph with at most three of the vowels a, e, i, o, u.
 
-    What breaks it: lines after the first, and in the first line the vowels that come fourth and fifth.
+    Violations: lines after the first, and in the first line the fourth and fifth vowel.
     """
 
     version = 2
@@ -105,10 +105,10 @@ class PrimeLengths(Forbids):
 
 @register("words:repeats")
 class Repeats(Forbids):
-    """No word occurs more than small_n times, in any case. What breaks the rule: the occurrences beyond."""
+    """No word occurs more than small_n times, in any case. Violations: the surplus occurrences."""
 
     small_n: int = Field(ge=0)
-    """How often a word may occur."""
+    """Maximum number of occurrences of a word."""
 
     def faults(self, response: str) -> list[Span]:
         seen: Counter[str] = Counter()
@@ -141,7 +141,7 @@ class OddEvenSyllables(Forbids):
 
 @register("words:no_consecutive")
 class NoConsecutive(Forbids):
-    """No two words in a row begin with the same letter. What breaks the rule: the second of them."""
+    """No two consecutive words begin with the same letter. Violations: the second of such words."""
 
     def faults(self, response: str) -> list[Span]:
         words = bare_lower_words(response)
@@ -154,9 +154,7 @@ class NoConsecutive(Forbids):
 
 @register("words:last_first")
 class LastFirst(Forbids):
-    """The last word of each sentence is the first of the next, in any case. What breaks the rule: a first word that is
-    not.
-    """
+    """The last word of each sentence is the first word of the next, in any case. Violations: first words that differ."""
 
     def keeps(self, response: str) -> bool:
         return all(match for _, match in self._joints(response))
@@ -170,7 +168,9 @@ class LastFirst(Forbids):
         return kept_in(right, "repeats the last word")
 
     def _joints(self, response: str) -> list[tuple[View | None, bool]]:
-        """Of each sentence but the first: its first word, and whether it is the last of the sentence before."""
+        """Return, for each sentence except the first, its first word and whether it equals the last word of the
+        sentence before.
+        """
         result: list[tuple[View | None, bool]] = []
         for before, after in pairwise(sentences(response)):
             last = before.text.rstrip(EDGES).split()
@@ -185,7 +185,7 @@ class LastFirst(Forbids):
 
 @register("words:paragraph_last_first")
 class ParagraphLastFirst(Forbids):
-    """Each line ends with the word it begins with, in any case. What breaks the rule: a last word that is another."""
+    """Each line ends with the word with which it begins, in any case. Violations: last words that differ."""
 
     def faults(self, response: str) -> list[Span]:
         wrong = [last for first, last in self._ends(response) if first.text != last.text]
@@ -202,20 +202,20 @@ class ParagraphLastFirst(Forbids):
 
 @register("words:keywords_specific_position")
 class KeywordsSpecificPosition(Requires):
-    """The m-th word of the n-th sentence is the keyword; case counts.
+    """The m-th word of the n-th sentence is the keyword; case matters.
 
-    Words and marks are those of nltk's tokenizer, found without its data: a comma counts as a word. What breaks the
-    rule: the word that stands there.
+    Words and marks are those of nltk's tokenizer, found without its data: a comma counts as a word. Violations: the
+    word at this place.
     """
 
     version = 2
 
     keyword: str = Field(pattern=r"\S")
-    """The keyword."""
+    """Keyword that must be at the given place."""
     n: int = Field(ge=1)
-    """Which sentence."""
+    """Number of the sentence, from 1."""
     m: int = Field(ge=1)
-    """Which word of it."""
+    """Number of the word in the sentence, from 1."""
 
     def faults(self, response: str) -> list[Span]:
         return broken_in(self._asked(response), f"not {self.keyword.strip()}")
@@ -224,7 +224,7 @@ class KeywordsSpecificPosition(Requires):
         return kept_in([word for word in self._asked(response) if word.text == self.keyword.strip()], "keyword")
 
     def _asked(self, response: str) -> list[View]:
-        """Return the m-th word of the n-th sentence; none when there is no such word."""
+        """Return a list with the m-th word of the n-th sentence; empty if there is no such word."""
         return [
             sentence.part(*word.where())
             for sentence in sentences(response)[self.n - 1 : self.n]
@@ -234,16 +234,16 @@ class KeywordsSpecificPosition(Requires):
 
 @register("words:words_position")
 class WordsPosition(Requires):
-    """The second word and the second to last word are the keyword; case counts.
+    """The second word and the second to last word are the keyword; case matters.
 
-    Words and marks are those of nltk's tokenizer, found without its data: a final period is the last word. What breaks
-    the rule: the words that stand there.
+    Words and marks are those of nltk's tokenizer, found without its data: a final period is the last word. Violations:
+    the words at these places.
     """
 
     version = 2
 
     keyword: str = Field(pattern=r"\S")
-    """The keyword."""
+    """Keyword that must be at both places."""
 
     def keeps(self, response: str) -> bool:
         words = self._words(response)
@@ -257,6 +257,6 @@ class WordsPosition(Requires):
         return kept_in([word for word in self._words(response) if word.text == self.keyword.strip()], "keyword")
 
     def _words(self, response: str) -> list[View]:
-        """Return the two words; none when there are not so many."""
+        """Return the two words; an empty list if there are not enough words."""
         words = tokens(response)
         return [words[1], words[-2]] if len(words) > 1 else []

@@ -18,7 +18,7 @@ from fgrl.types import Span
 
 @register("change_case:capital_word_frequency")
 class CapitalWordFrequency(Counted):
-    """At least, or less than, so many words are in capital letters throughout.
+    """The number of words in capital letters throughout is at least, or less than, a bound.
 
     Words are those of nltk's tokenizer, found without its data: a hyphenated word is one, "DON'T" is two (DO, N'T),
     single letters such as "I" count.
@@ -28,9 +28,9 @@ class CapitalWordFrequency(Counted):
 
     what: ClassVar[str] = "word in capitals"
     capital_frequency: int = Field(ge=0)
-    """The bound."""
+    """Bound on the number of words."""
     capital_relation: Relation
-    """`at least`: capital_frequency or more. `less than`: capital_frequency - 1 or fewer."""
+    """Meaning of the bound. `at least`: capital_frequency or more. `less than`: capital_frequency - 1 or fewer."""
 
     def places(self, response: str) -> list[CharRange]:
         return [word.where() for word in tokens(response) if word.text.isupper()]
@@ -40,17 +40,17 @@ class CapitalWordFrequency(Counted):
 
 
 class OneCase(Forbids):
-    """All letters are of one case, and the language is English."""
+    """All letters have the same case, and the language is English."""
 
     what: ClassVar[str]
     detect_language: bool = True
-    """Also ask langdetect (`pip install 'fgrl[rules]'`) whether the language is English, as IFEval does: it is often
-    wrong about a few words. False: only the case of the letters counts.
+    """Also ask langdetect (`pip install 'fgrl[rules]'`) whether the language is English, as IFEval does. It is often
+    wrong about short texts. If false, only the case of the letters counts.
     """
 
     @abstractmethod
     def right(self, text: str) -> bool:
-        """Has the text, or one character, letters of the right case only, and one at least?"""
+        """Return True if the text, or the character, contains letters of the right case only, and at least one."""
 
     def check_machine(self) -> None:
         if self.detect_language:
@@ -68,7 +68,7 @@ class OneCase(Forbids):
 
 
 def has_case(character: str) -> bool:
-    """Is it a capital letter, a small one, or, like U+01C5, a capital and a small one in one character?"""
+    """Return True for a capital letter, a small letter, or a character that combines both, such as U+01C5."""
     return character.isupper() or character.islower() or character.istitle()
 
 

@@ -1,4 +1,4 @@
-"""IFEval's rules on the response as a whole: two answers, the request repeated."""
+"""IFEval's rules on the response as a whole: two answers, and the repeated request."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SIX_STARS = re.compile(re.escape("******"))
 
 @register("combination:two_responses")
 class TwoResponses(Rule):
-    """The response is two different responses with six asterisks between them: ******.
+    """The response consists of two different responses, separated by six asterisks: ******.
 
-    What breaks it: responses beyond the second, a second one that repeats the first, asterisks with nothing before
+    Violations: responses beyond the second, a second response that repeats the first, asterisks with nothing before
     them.
     """
 
@@ -47,7 +47,7 @@ class RepeatPrompt(Requires):
     """The response begins with the request, word for word, in any case."""
 
     prompt_to_repeat: str = Field(pattern=r"\S")
-    """The request."""
+    """Text of the request."""
 
     def supporting(self, response: str) -> list[Span]:
         wanted = self.prompt_to_repeat.strip().lower()

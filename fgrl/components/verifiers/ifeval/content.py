@@ -21,11 +21,11 @@ twice.
 
 @register("detectable_content:number_placeholders")
 class NumberPlaceholders(Counted):
-    """The response has at least so many placeholders in square brackets, such as [address]."""
+    """The response has at least a given number of placeholders in square brackets, such as [address]."""
 
     what: ClassVar[str] = "placeholder"
     num_placeholders: int = Field(ge=0)
-    """How many, or more."""
+    """Minimum number of placeholders."""
 
     def places(self, response: str) -> list[CharRange]:
         pieces = [piece for piece in UP_TO_BRACKET.finditer(response) if piece[0].endswith("]") and "[" in piece[0]]
@@ -37,13 +37,13 @@ class NumberPlaceholders(Counted):
 
 @register("detectable_content:postscript")
 class Postscript(Requires):
-    """The response has a postscript that starts with the marker, in any case; it is the rest of that line.
+    """The response has a postscript that starts with the marker, in any case; it extends to the end of that line.
 
-    As in IFEval it may stand anywhere. "P.S." and "P.P.S" may have spaces inside ("P. S.").
+    As in IFEval, it may occur anywhere. "P.S." and "P.P.S" may have spaces inside ("P. S.").
     """
 
     postscript_marker: str = Field(pattern=r"\S")
-    """How it starts: "P.S.", "P.P.S" or any other text."""
+    """Beginning of the postscript: "P.S.", "P.P.S" or any other text."""
 
     def supporting(self, response: str) -> list[Span]:
         view = lowered(whole(response))

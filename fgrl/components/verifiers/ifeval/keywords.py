@@ -1,4 +1,4 @@
-"""IFEval's rules on words and letters that must, or must not, occur."""
+"""IFEval's rules on words and letters that must or must not occur."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Word = Annotated[str, Field(min_length=1)]
 
 
 def anycase(word: str) -> re.Pattern[str]:
-    """Return the word as it is written, in any case, also inside longer words."""
+    """Return a pattern for the word in any case, also inside longer words."""
     return re.compile(re.escape(word), re.IGNORECASE)
 
 
 def whole_word(word: str) -> re.Pattern[str]:
-    """Return the word in any case, without a letter, digit or underscore beside it."""
+    """Return a pattern for the word in any case, without an adjacent letter, digit or underscore."""
     return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
 
 
@@ -32,7 +32,7 @@ class Existence(Requires):
     """Every keyword occurs in the response, in any case, also inside longer words."""
 
     keywords: list[Word] = Field(min_length=1)
-    """The keywords."""
+    """Keywords that must occur."""
 
     def keeps(self, response: str) -> bool:
         return all(anycase(word).search(response) for word in self.keywords)
@@ -44,15 +44,17 @@ class Existence(Requires):
 
 @register("keywords:frequency")
 class Frequency(Counted):
-    """A keyword occurs at least, or less than, so many times, in any case, also inside longer words."""
+    """The number of occurrences of a keyword, in any case and also inside longer words, is at least, or less than, a
+    bound.
+    """
 
     what: ClassVar[str] = "keyword"
     keyword: str = Field(pattern=r"\S")
-    """The keyword, without the white space around it."""
+    """Keyword, without surrounding white space."""
     frequency: int = Field(ge=0)
-    """The bound."""
+    """Bound on the number of occurrences."""
     relation: Relation
-    """`at least`: frequency or more. `less than`: frequency - 1 or fewer."""
+    """Meaning of the bound. `at least`: frequency or more. `less than`: frequency - 1 or fewer."""
 
     def places(self, response: str) -> list[CharRange]:
         return ranges(anycase(self.keyword.strip()), response)
@@ -66,7 +68,7 @@ class ForbiddenWords(Forbids):
     """None of the words occurs in the response, in any case; parts of longer words do not count."""
 
     forbidden_words: list[Word] = Field(min_length=1)
-    """The words."""
+    """Words that must not occur."""
 
     def faults(self, response: str) -> list[Span]:
         marks = [
@@ -77,15 +79,15 @@ class ForbiddenWords(Forbids):
 
 @register("keywords:letter_frequency")
 class LetterFrequency(Counted):
-    """A letter occurs at least, or less than, so many times, in upper or lower case."""
+    """The number of occurrences of a letter, in upper or lower case, is at least, or less than, a bound."""
 
     what: ClassVar[str] = "letter"
     letter: str = Field(min_length=1, max_length=1)
-    """The letter (any one character)."""
+    """Letter to count (any single character)."""
     let_frequency: int = Field(ge=0)
-    """The bound."""
+    """Bound on the number of occurrences."""
     let_relation: Relation
-    """`at least`: let_frequency or more. `less than`: let_frequency - 1 or fewer."""
+    """Meaning of the bound. `at least`: let_frequency or more. `less than`: let_frequency - 1 or fewer."""
 
     def places(self, response: str) -> list[CharRange]:
         letter = self.letter.lower()

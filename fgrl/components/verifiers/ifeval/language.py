@@ -9,14 +9,14 @@ from fgrl.registry import register
 
 @register("language:response_language")
 class ResponseLanguage(Rule):
-    """The response is in a given language, as langdetect sees it (`pip install 'fgrl[rules]'`).
+    """The response is in a given language, as detected by langdetect (`pip install 'fgrl[rules]'`).
 
-    As in IFEval a response in which langdetect finds no sign of a language (only digits, for example) keeps the rule:
-    combine it with another that such a response breaks.
+    As in IFEval, a response without any sign of a language (only digits, for example) satisfies the rule: combine it
+    with another rule that such a response violates.
     """
 
     language: Language
-    """The language's ISO 639-1 code."""
+    """ISO 639-1 code of the language."""
 
     def check_machine(self) -> None:
         LANGDETECT.check()

@@ -23,11 +23,11 @@ OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
 @register("detectable_format:number_bullet_lists")
 class NumberBulletLists(Counted):
-    """The response has exactly so many bullet points: lines that begin with * or -."""
+    """The response has exactly the given number of bullet points: lines that begin with * or -."""
 
     what: ClassVar[str] = "bullet point"
     num_bullets: int = Field(ge=0)
-    """How many."""
+    """Required number of bullet points."""
 
     def places(self, response: str) -> list[CharRange]:
         return sorted([*ranges(STAR_BULLET, response, 1), *ranges(DASH_BULLET, response, 1)])
@@ -46,11 +46,11 @@ class ConstrainedResponse(Requires):
 
 @register("detectable_format:number_highlighted_sections")
 class NumberHighlightedSections(Counted):
-    """The response has at least so many highlighted sections: *like this* or **like this**."""
+    """The response has at least a given number of highlighted sections: *like this* or **like this**."""
 
     what: ClassVar[str] = "highlighted section"
     num_highlights: int = Field(ge=0)
-    """How many, or more."""
+    """Minimum number of highlighted sections."""
 
     def places(self, response: str) -> list[CharRange]:
         single = [part for part in HIGHLIGHT.finditer(response) if part.group().strip("*").strip()]
@@ -63,13 +63,13 @@ class NumberHighlightedSections(Counted):
 
 @register("detectable_format:multiple_sections")
 class MultipleSections(Counted):
-    """The response has at least so many sections, each marked by a word and a number, such as "Section 1"."""
+    """The response has at least a given number of sections, each marked by a word and a number, such as "Section 1"."""
 
     what: ClassVar[str] = "section mark"
     section_spliter: str = Field(pattern=r"\S")
-    """The word (IFEval spells the parameter so); case counts."""
+    """Word that marks a section (the spelling of the parameter is IFEval's); case matters."""
     num_sections: int = Field(ge=0)
-    """How many, or more."""
+    """Minimum number of sections."""
 
     def places(self, response: str) -> list[CharRange]:
         pattern = re.compile(rf"\s?({re.escape(self.section_spliter.strip())}\s?\d+)\s?")
@@ -83,7 +83,7 @@ class MultipleSections(Counted):
 class JsonFormat(Rule):
     """The whole response is JSON, bare or in a fence of backticks.
 
-    What breaks it: the first error of a parser, and whatever follows a complete value.
+    Violations: the first error of a parser, and everything after a complete value.
     """
 
     def keeps(self, response: str) -> bool:
@@ -119,7 +119,7 @@ class Title(Requires):
 
 
 def _inside_fence(text: str) -> CharRange:
-    """Return the characters inside ``` or ```json (in IFEval's three spellings), without white space around them."""
+    """Return the characters inside ``` or ```json (in IFEval's three spellings), without surrounding white space."""
     body = text.strip()
     start = text.index(body)
     for fence in ("```json", "```Json", "```JSON", "```"):

@@ -30,18 +30,18 @@ NEXT_PARAGRAPH = re.compile("\n\n")
 
 @register("length_constraints:number_words")
 class NumberWords(Length):
-    r"""The response has at least, or less than, so many words.
+    r"""The number of words in the response is at least, or less than, a bound.
 
     A rule of IFEval (Zhou et al. 2023) under its id, with its parameters and its count: a word is a run of letters,
-    digits and underscores (`\w+`), so "don't" is two. What breaks "less than" is every word from the `num_words`-th
-    on; a response that is too short breaks "at least" nowhere in particular.
+    digits and underscores (`\w+`), so "don't" is two. Violations of "less than" are all words from the `num_words`-th
+    on; a response that is too short violates "at least" in no particular place.
     """
 
     what: ClassVar[str] = "word"
     relation: Relation
-    """`at least`: num_words or more. `less than`: num_words - 1 or fewer."""
+    """Meaning of the bound. `at least`: num_words or more. `less than`: num_words - 1 or fewer."""
     num_words: int = Field(ge=1)
-    """The bound."""
+    """Bound on the number of words."""
 
     def places(self, response: str) -> list[CharRange]:
         return ranges(WORD, response)
@@ -52,20 +52,20 @@ class NumberWords(Length):
 
 @register("length_constraints:number_sentences")
 class NumberSentences(Length):
-    """The response has at least, or less than, so many sentences.
+    """The number of sentences in the response is at least, or less than, a bound.
 
-    IFEval counts with a trained tokenizer (nltk's punkt), which has to be downloaded; here sentences are found by rules
-    and, as there, the number of a list item ("1.") is one: see docs/how-to/verifiers.md for where the counts may
-    differ.
+    IFEval counts with a trained tokenizer (nltk's punkt), which has to be downloaded. Here sentences are found by
+    rules. In both cases the number of a list item ("1.") counts as a sentence. docs/how-to/verifiers.md describes
+    possible differences between the counts.
     """
 
     version = 2
 
     what: ClassVar[str] = "sentence"
     num_sentences: int = Field(ge=0)
-    """The bound."""
+    """Bound on the number of sentences."""
     relation: Relation
-    """`at least`: num_sentences or more. `less than`: num_sentences - 1 or fewer."""
+    """Meaning of the bound. `at least`: num_sentences or more. `less than`: num_sentences - 1 or fewer."""
 
     def places(self, response: str) -> list[CharRange]:
         return prose(response)
@@ -76,14 +76,14 @@ class NumberSentences(Length):
 
 @register("length_constraints:number_paragraphs")
 class NumberParagraphs(Rule):
-    """The response has exactly so many paragraphs, with the markdown divider *** between them.
+    """The response has exactly the given number of paragraphs, separated by the markdown divider ***.
 
-    One divider may stand before the first and after the last. What breaks the rule: the paragraphs that are too many,
-    or the divider after an empty paragraph.
+    One divider may precede the first paragraph and follow the last. Violations: the surplus paragraphs, or the divider
+    after an empty paragraph.
     """
 
     num_paragraphs: int = Field(ge=0)
-    """How many."""
+    """Required number of paragraphs."""
 
     def keeps(self, response: str) -> bool:
         full, hollow = full_and_hollow(response, pieces_between(DIVIDER, response))
@@ -103,17 +103,18 @@ class NumberParagraphs(Rule):
 
 @register("length_constraints:nth_paragraph_first_word")
 class NthParagraphFirstWord(Rule):
-    """The response has exactly so many paragraphs, with an empty line between them, and one begins with a given word.
+    """The response has exactly the given number of paragraphs, separated by an empty line, and one of them begins with
+    a given word.
 
     The word is compared in lower case, up to its first . , ? ! or quotation mark.
     """
 
     num_paragraphs: int = Field(ge=1)
-    """How many paragraphs."""
+    """Required number of paragraphs."""
     nth_paragraph: int = Field(ge=1)
-    """Which of them, from 1."""
+    """Number of the paragraph that begins with the word, from 1."""
     first_word: str = Field(min_length=1)
-    """The word."""
+    """Word with which the paragraph begins."""
 
     @model_validator(mode="after")
     def _within(self) -> NthParagraphFirstWord:
@@ -143,12 +144,12 @@ class NthParagraphFirstWord(Rule):
         return [kept_at(*word.where(), f"first word of paragraph {self.nth_paragraph}")]
 
     def _paragraphs(self, response: str) -> tuple[list[CharRange], list[CharRange]]:
-        """All pieces, and those that are not blank."""
+        """Return all pieces, and the pieces that are not blank."""
         pieces = pieces_between(NEXT_PARAGRAPH, response)
         return pieces, full_and_hollow(response, pieces)[0]
 
     def _word(self, response: str, pieces: list[CharRange], full: list[CharRange]) -> View | None:
-        """Return the first word of the n-th piece (which is counted with blank ones, as IFEval does)."""
+        """Return the first word of the n-th piece. As in IFEval, blank pieces are counted."""
         if self.nth_paragraph > len(full):
             return None
         words = whole(response).part(*pieces[self.nth_paragraph - 1]).words()
@@ -166,5 +167,5 @@ def _beyond(most: int, paragraphs: list[CharRange], text: str) -> list[Span]:
 
 
 def _dividers(text: str) -> list[CharRange]:
-    """Return the three stars, without the white space that goes with them."""
+    """Return the three asterisks, without the white space that belongs to the divider."""
     return [trimmed(text, divider) for divider in ranges(DIVIDER, text)]

@@ -13,7 +13,7 @@ class NoComma(Forbids):
     """The response has no comma.
 
     A rule of IFEval (Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models") under its id. As
-    there, a comma is the character U+002C alone: a full-width, ideographic or Arabic comma is none.
+    in IFEval, only the character U+002C is a comma, not a full-width, ideographic or Arabic comma.
     """
 
     def faults(self, response: str) -> list[Span]:

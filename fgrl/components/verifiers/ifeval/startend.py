@@ -1,4 +1,4 @@
-"""IFEval's rules on how a response starts and ends."""
+"""IFEval's rules on the beginning and end of a response."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fgrl.types import Span
 class EndChecker(Requires):
     """The response ends with a phrase, in any case; a double quotation mark may follow.
 
-    What breaks it: whatever follows the phrase where it occurs last.
+    Violations: everything after the last occurrence of the phrase.
     """
 
     end_phrase: str = Field(pattern=r"\S")
-    """The phrase."""
+    """Phrase at the end."""
 
     def keeps(self, response: str) -> bool:
         return self._body(response).text.endswith(self._phrase())

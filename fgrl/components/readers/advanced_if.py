@@ -15,7 +15,7 @@ from fgrl.registry import register
 
 
 class AdvancedIFColumns(RubricColumns):
-    """Columns of AdvancedIF; the defaults are those of the hub."""
+    """Column names of AdvancedIF; the defaults are the names on the hub."""
 
     id: str | None = None
     prompt: str = "conversation_history"

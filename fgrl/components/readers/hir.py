@@ -17,7 +17,7 @@ from fgrl.registry import register
 
 
 class HirColumns(RubricColumns):
-    """Columns of HiR-16K; the defaults are those of the hub and of the data of RTT's authors."""
+    """Column names of HiR-16K; the defaults are the names on the hub and in the data of RTT's authors."""
 
     texts: str | None = None
     """Column with the criteria in words: texts, or mappings with a `description` (usual: `criteria`, `rubrics`)."""

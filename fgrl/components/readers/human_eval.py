@@ -23,7 +23,7 @@ PROBLEMS = 164
 
 
 class HumanEvalColumns(RecordColumns):
-    """Columns of HumanEval; the defaults are those of the data set."""
+    """Column names of HumanEval; the defaults are the names in the data set."""
 
     id: str | None = "task_id"
     problem: str = "prompt"

@@ -15,7 +15,7 @@ from fgrl.registry import register
 
 
 class InstructionColumns(RubricColumns):
-    """Columns of IFEval and IFBench; the defaults are those of the hub."""
+    """Column names of IFEval and IFBench; the defaults are the names on the hub."""
 
     id: str | None = "key"
     ids: str = "instruction_id_list"
@@ -56,7 +56,7 @@ class IFBench(IFEval):
 
 
 class IFTrainColumns(RubricColumns):
-    """Columns of IFTrain; the defaults are those of the hub."""
+    """Column names of IFTrain; the defaults are the names on the hub."""
 
     id: str | None = "key"
     prompt: str = "messages"

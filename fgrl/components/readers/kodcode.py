@@ -14,7 +14,7 @@ from fgrl.registry import register
 
 
 class KodCodeColumns(RecordColumns):
-    """Columns of KodCode; the defaults are those of the hub."""
+    """Column names of KodCode; the defaults are the names on the hub."""
 
     id: str | None = "question_id"
     problem: str = "question"

@@ -14,7 +14,7 @@ from fgrl.registry import register
 
 
 class MbppColumns(RecordColumns):
-    """Columns of MBPP; the defaults are those of the hub. The configuration `full` needs `problem: text`."""
+    """Column names of MBPP; the defaults are the names on the hub. The configuration `full` needs `problem: text`."""
 
     id: str | None = "task_id"
     problem: str = "prompt"

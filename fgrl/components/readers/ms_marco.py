@@ -13,7 +13,7 @@ from fgrl.registry import register
 
 
 class MsMarcoColumns(QuestionColumns):
-    """Columns of MS MARCO; the defaults are those of the hub. Dots select nested columns."""
+    """Column names of MS MARCO; the defaults are the names on the hub. Dots select nested columns."""
 
     id: str | None = "query_id"
     question: str = "query"

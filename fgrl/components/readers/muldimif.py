@@ -14,7 +14,7 @@ from fgrl.registry import register
 
 
 class MulDimIFColumns(RubricColumns):
-    """Columns of MulDimIF; the defaults are those of the hub."""
+    """Column names of MulDimIF; the defaults are the names on the hub."""
 
     prompt: str = "conversations"
     constraints: str = "constraints"

@@ -16,7 +16,7 @@ UNKNOWN = "<unk>"
 
 
 class TriviaColumns(QuestionColumns):
-    """Columns of TriviaQA; the defaults are those of the hub. Dots select nested columns."""
+    """Column names of TriviaQA; the defaults are the names on the hub. Dots select nested columns."""
 
     id: str | None = "question_id"
     question: str = "question"

@@ -16,7 +16,7 @@ from fgrl.registry import register
 
 
 class TruthfulColumns(ContextColumns):
-    """Columns of TruthfulQA; the defaults are those of the hub. Dots select nested columns."""
+    """Column names of TruthfulQA; the defaults are the names on the hub. Dots select nested columns."""
 
     question: str = "question"
     """Column with the question."""

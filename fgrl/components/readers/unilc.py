@@ -24,7 +24,7 @@ from fgrl.registry import register
 
 
 class ClimateColumns(ClaimColumns):
-    """Columns of Climate-FEVER; the defaults are those of the hub. Dots select nested columns."""
+    """Column names of Climate-FEVER; the defaults are the names on the hub. Dots select nested columns."""
 
     id: str | None = "claim_id"
     label: str = "claim_label"
@@ -57,7 +57,7 @@ class ClimateFever(LabelledClaims):
 
 
 class PubHealthColumns(ClaimColumns):
-    """Columns of PUBHEALTH; the defaults are those of the hub. Dots select nested columns."""
+    """Column names of PUBHEALTH; the defaults are the names on the hub. Dots select nested columns."""
 
     id: str | None = "claim_id"
     context: str | None = "main_text"
@@ -84,7 +84,7 @@ class PubHealth(LabelledClaims):
 
 
 class HateColumns(ClaimColumns):
-    """Columns of the hate speech data; the defaults are those of the hub."""
+    """Column names of the hate speech data; the defaults are the names on the hub."""
 
     claim: str = "text"
 
@@ -134,7 +134,7 @@ class HateSpeech(LabelledClaims):
 
 
 class BiasColumns(ClaimColumns):
-    """Columns of social bias frames; the defaults are those of the hub."""
+    """Column names of social bias frames; the defaults are the names on the hub."""
 
     claim: str = "post"
     label: str = "offensiveYN"

@@ -13,7 +13,7 @@ from fgrl.registry import register
 
 
 class VerInstructColumns(RubricColumns):
-    """Columns of VerInstruct; the defaults are those of the hub."""
+    """Column names of VerInstruct; the defaults are the names on the hub."""
 
     checkers: str = "checkers"
     """Column with the criteria, each with a mark: `[rule]` is checked by its source code, `[llm]` goes to the judge."""

@@ -1,7 +1,7 @@
 """The command line: only parsing and printing. stdout carries the result (with `--json` nothing else), stderr
 everything else.
 
-Exit codes are those of `fgrl.base.errors`. Each command has one short file. Large packages are imported only when a
+`fgrl.base.errors` lists the exit codes. Each command has one short file. Large packages are imported only when a
 command needs them.
 """
 

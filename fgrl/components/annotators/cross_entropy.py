@@ -20,13 +20,13 @@ torch = lazy.load("torch")
 
 @register("cross_entropy")
 class CrossEntropy(ReferenceScorer):
-    """A response's score is minus the cross-entropy (nats per token) of the label's tokens under the distributions that
-    the model had while it wrote the response: -1/m sum_t -log p(label_t | prompt, response_<t), m the length of the
-    shorter of the two. Of several references the most probable counts. An empty response has no score; samples that
-    have no score at all, and those whose references are missing or refusals, are dropped and counted.
+    """A response's score is minus the cross-entropy (nats per token) of the label's tokens under the model's
+    distributions at the positions of the response: -1/m sum_t -log p(label_t | prompt, response_<t), with m the length
+    of the shorter one. If there are several references, the most probable one counts. An empty response has no score.
+    Samples without any score, and samples whose references are missing or refusals, are dropped and counted.
 
-    The paper only says that cross-entropy takes the place of the cosine; this is what a token-wise loss between the
-    response's logits and the label comes to. It rewards words at the label's very positions, not their meaning.
+    The paper only says that cross-entropy takes the place of the cosine; this formula is the token-wise loss between
+    the response's logits and the label. It rewards words at exactly the label's positions, not their meaning.
     """
 
     model: ModelSpec

@@ -16,10 +16,10 @@ class DenseToken(UnitLabeller):
     """A language model labels every word of a response: 1 good, -1 poor, 0 neither. Each labelled word is a separate
     span.
 
-    A word is what white space separates, so the labels do not depend on a tokenizer; spans become token rewards later,
-    by the tokens of the policy. The prompt file contains {units}, the words with their numbers, and may contain
-    {count}, {prompt}, {response}, {reference}, {tests} and {outcome}: `prompts/dense_labels.txt`. An answer without
-    exactly one label for each word is requested again, and then missing.
+    Words are separated by white space, so the labels do not depend on a tokenizer. Spans become rewards of the policy's
+    tokens later. The prompt file contains {units}, the words with their numbers, and may contain {count}, {prompt},
+    {response}, {reference}, {tests} and {outcome}: `prompts/dense_labels.txt`. An answer without exactly one label for
+    each word is requested again, and finally missing.
     """
 
     version = 2

@@ -28,17 +28,17 @@ from fgrl.types import Response, Sample
 
 @register("dual_feedback")
 class DualFeedback(Critic, QuotingAnnotator, ResponseAnnotator):
-    """A language model criticises a response and quotes what is good and poor in it; each quote becomes a span.
+    """A language model criticises a response and quotes its good and poor passages; each quote becomes a span.
 
     The response gets an annotation: the critique, and the spans with the labels of `format`. With `format: {text:
-    null}` and a prompt that asks for spans alone there is no critique (Text2Grad, section 4.5). An unparseable answer,
-    or one that quotes anything that the response does not contain, is requested again with the reason. In the end the
-    last answer counts in which at least one quote was found (or that quotes nothing); a quote that was not found loses
-    only its own span. A response without such an answer gets no annotation, and is counted.
+    null}` and a prompt that asks only for spans, there is no critique (Text2Grad, section 4.5). An unparseable answer,
+    and an answer with a quote that the response does not contain, is requested again with the reason. After the last
+    request, the last answer with at least one found quote (or without any quotes) counts; only the spans of the missing
+    quotes are lost. A response without such an answer gets no annotation, and is counted.
 
     `meta.matches` of the response records, by the annotator's name, where and how each quote was found: its `list`,
-    `start` and `end`, `kind` (exact, normalised, fuzzy; null: not found) and `score`. For a program, `meta.tests` of
-    the response (`{"passed": false, "detail": "what the tests printed"}`) is what {outcome} and {tests} show.
+    `start` and `end`, `kind` (exact, normalised, fuzzy; null: not found) and `score`. For a program, {outcome} and
+    {tests} show `meta.tests` of the response (`{"passed": false, "detail": "what the tests printed"}`).
     """
 
     version = 2

@@ -49,10 +49,10 @@ class MarkByLLM(Marker, QuotingAnnotator):
 
     `meta` contains `relevant` (`all`, `part`, `none`), `kept`, `scope` and `group` as far as a rule can determine them
     (else null), and `matches`. The latter records for each quote its place (`start`, `end`), the kind of match (`kind`:
-    exact, normalised, fuzzy; null if it was not found) and its similarity (`score`). An answer of whose quotes none is
-    found cannot be used; it is requested again, and finally missing. The prompt file contains {criterion} and
-    {response}, and may contain {prompt}: `prompts/mark_taxonomy.txt` asks by scope and polarity,
-    `prompts/mark_greedy.txt` for the passages that matter most.
+    exact, normalised, fuzzy; null if it was not found) and its similarity (`score`). An answer without any found quote
+    cannot be used; it is requested again, and finally missing. The prompt file contains {criterion} and {response}, and
+    may contain {prompt}: `prompts/mark_taxonomy.txt` asks by scope and polarity, `prompts/mark_greedy.txt` for the
+    passages that matter most.
     """
 
     version = 2

@@ -23,7 +23,7 @@ class StepLabels(UnitLabeller):
     cannot be parsed is divided into its lines, and counted. The prompt file contains {units}, the steps with their
     numbers, and may contain {count}, {prompt}, {response}, {reference}, {tests} and {outcome}:
     `prompts/steps_summary.txt` checks steps against the reference, `prompts/steps_code.txt` by the outcome of the
-    tests. An answer without exactly one label for each step is requested again, and then missing.
+    tests. An answer without exactly one label for each step is requested again, and finally missing.
     """
 
     version = 2

@@ -31,7 +31,7 @@ class Refine(NamedAnnotator, AskingAnnotator):
     author of the critique, and `meta.critique` the critique. If there are several rewrites, the annotator `best`
     selects the one with the highest score. The prompt file contains {response} and {critique}, and may contain
     {prompt}, {reference}, {good}, {poor} and {neutral} (the passages of the annotation by their label, one a line),
-    {tests} and {outcome}: `prompts/refine.txt`. An answer that is empty or declines is requested again, and then
+    {tests} and {outcome}: `prompts/refine.txt`. An answer that is empty or declines is requested again, and finally
     missing.
     """
 

@@ -30,7 +30,7 @@ UNIMPORTANT = 0.2
 
 @register("critic")
 class CriticReward(Critic, Reward):
-    """A critic quotes what is good and poor in a response; each token of a quote gets its label as reward.
+    """A critic quotes good and poor passages of a response; each token of a quote gets its label as reward.
 
     The critic is any client, with the prompt of its training or with instructions: the trained model in this process
     (`client: {name: local, model: {base: "${out:reward_model}"}}`) or an endpoint. The response's reward is the sum

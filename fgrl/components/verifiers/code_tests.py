@@ -12,6 +12,6 @@ class CodeTests(ProgramTests):
 
     The program is the last fenced block of Python that defines `entry_point`, or else the last block, or else the whole
     response. A program that raises, ends the process, takes too long or exceeds another limit fails. The verdict is
-    missing (undecided) only where the tests themselves cannot be run, or the sandbox fails. `docs/how-to/code.md`
+    missing (undecided) only if the tests themselves cannot be run, or if the sandbox fails. `docs/how-to/code.md`
     describes how a pass is confirmed and what a program could still fake.
     """

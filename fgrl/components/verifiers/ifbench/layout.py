@@ -41,7 +41,7 @@ DIGITS_AND_MARKS = "0123456789" + PUNCTUATION.replace('"', "")
 
 @register("format:parentheses")
 class Parentheses(Requires):
-    """Brackets of any kind are nested at least five deep, and closed in order as far as the innermost."""
+    """Brackets of any kind are nested at least five deep, and closed in the right order up to the innermost pair."""
 
     def supporting(self, response: str) -> list[Span]:
         open_: list[int] = []

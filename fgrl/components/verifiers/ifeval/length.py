@@ -34,7 +34,7 @@ class NumberWords(Length):
 
     A rule of IFEval (Zhou et al. 2023) under its id, with its parameters and its count: a word is a run of letters,
     digits and underscores (`\w+`), so "don't" is two. Violations of "less than" are all words from the `num_words`-th
-    on; a response that is too short violates "at least" in no particular place.
+    on; a response that is too short violates "at least" without a particular place.
     """
 
     what: ClassVar[str] = "word"

@@ -102,7 +102,7 @@ class ValidateSpans(Annotator):
         yield from (LOST for record in _records(response, annotation) or () if record["kind"] is None)
 
     def flaw(self, response: Response, annotation: Annotation, span: Span) -> str | None:
-        """Return the first flaw of a span; None for a sound one."""
+        """Return the first flaw of a span; None if it has no flaw."""
         passage = response.text[span.start : span.end]
         if not passage.strip():
             return "blank"

@@ -30,7 +30,7 @@ def shown(*words: str) -> str:
         ("rl.train", "OnlineSettings", "lr: float, > 0, <= 1  required"),
         ("rl.alarms", "Alarms", "kl: Alarm {} or null = {above: 100.0}"),
         ("model.lora", "LoraSpec", "alpha: float, > 0, <= 1000000.0 = 32"),
-        ("lora", "LoraSpec", "Rank."),
+        ("lora", "LoraSpec", "Rank of the adapters."),
         ("sampling", "Sampling", "max_new_tokens: int, >= 1, <= 10000000  required"),
         ("Sampling", "Sampling", "max_prompt_tokens: int, >= 1, <= 10000000 = 1024"),
     ],

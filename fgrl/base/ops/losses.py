@@ -160,8 +160,8 @@ def gae(
 
 
 def amplification(rewards: Tensor, mask: Tensor, decay: float) -> Tensor:
-    """Return by how much the credit of token rewards exceeds the credit of their sum on the last token: [B] float64
-    (Text2Grad, appendix A).
+    """Return the factor by which the credit of token rewards exceeds the credit of their sum on the last token: [B]
+    float64 (Text2Grad, appendix A).
 
     alpha(k, T) = decay^-(T - k), decay = gamma lam, is the factor for a reward on token k of T; the result is its mean
     over the tokens k of a response, weighted by the absolute reward: sum_k |r_k| alpha(k, T) / sum_k |r_k|. It is 1

@@ -35,15 +35,15 @@ class _Source:
 class ImprovementChain(Annotator):
     """Rewrites every annotated response step by step: each step addresses one disliked passage, from left to right.
 
-    An annotation with disliked spans becomes a separate sample; of several annotations of one response one is used, or
-    each (`several`). Its responses are the original, with that annotation alone, and one rewrite per disliked span, the
-    last one chosen. `by` of a rewrite names the rewriter, `answered_by` of a span the response that addresses it,
-    `meta.chain` records how the chain was made, and `meta.step` of a rewrite what changed and where the remaining spans
-    are.
+    An annotation with disliked spans becomes a separate sample. If a response has several annotations, one of them or
+    each is used (`several`). The responses of the sample are the original, with this annotation alone, and one rewrite
+    per disliked span; the last one is chosen. `by` of a rewrite names the rewriter, `answered_by` of a span the
+    response that addresses it, `meta.chain` records how the chain was made, and `meta.step` of a rewrite what changed
+    and where the remaining spans are.
 
-    Every step has to pass the check of `limits`. A chain with a step that does not is discarded and written anew as a
-    whole, up to `attempts` times; then it is missing, counted by its problem, and kept in `failed.jsonl` beside the
-    product, with every answer that was refused.
+    Every step has to pass the check of `limits`. If a step fails, the whole chain is discarded and written again, up to
+    `attempts` times. After that it is missing, counted by its problem, and stored in `failed.jsonl` next to the
+    product, with every refused answer.
     """
 
     rewriter: Rewriter

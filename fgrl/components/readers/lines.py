@@ -18,7 +18,7 @@ from fgrl.types import Sample
 
 @register("lines")
 class Lines(SlicedReader, SystemPrompt):
-    """A prompt for each line of a text file, put into a template.
+    """A prompt for each line of a text file, inserted into a template.
 
     Empty lines and lines that start with `#` are skipped. A repeated line is an error: it could end up both in the
     training set and in the held-out set.

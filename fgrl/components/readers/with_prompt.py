@@ -1,4 +1,4 @@
-"""Samples of another reader, put into a prompt file."""
+"""Samples of another reader, inserted into a prompt file."""
 
 from __future__ import annotations
 

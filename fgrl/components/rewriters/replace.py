@@ -14,8 +14,8 @@ class Replace(RuleRewriter):
 
         rewriter: {name: replace, texts: {wrong_source: "according to the document", too_wordy: ""}, otherwise: "(removed)"}
 
-    A passage without a text for any of its reasons gets `otherwise`; where that is null, the response has no chain. In
-    a text, `{passage}` stands for the passage itself.
+    A passage without a text for any of its reasons gets `otherwise`; if that is null, the response has no chain. In a
+    text, `{passage}` stands for the passage itself.
     """
 
     texts: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Draw the catalogue's curve from the newest finished run of the quickstart.
+"""Draw the curve of the quickstart from its newest finished run.
 
 fgrl run recipes/quickstart.yaml
 python benchmarks/quickstart_curve.py [--recipe quickstart] [--runs runs] [--figure docs/quickstart.svg]

@@ -139,7 +139,7 @@ def test_the_recipe_for_items_can_be_built(folder: Path) -> None:
 
 def test_the_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
     own = [block for block in blocks("yaml") if "stages:" not in block and not block.startswith("  ")]
-    assert len(own) == 3
+    assert len(own) == 2
     for number, block in enumerate(own):
         (tmp_path / f"{number}.yaml").write_text(block, encoding="utf-8")
         assert load_settings(tmp_path / f"{number}.yaml").title == yaml.safe_load(block)["title"]

@@ -51,7 +51,6 @@ NOT_HERE = {
     ("docs/command-line.md", "fgrl compare"): TRAINS,
     ("docs/contributing/index.md", "fgrl run"): TRAINS,
     ("docs/credit/weighted_dpo.md", "fgrl compare"): TRAINS,
-    ("docs/how-to/choose-an-engine.md", "fgrl run"): TRAINS,
     ("docs/how-to/elo.md", "fgrl run recipe.yaml"): OWN_RECIPE,
     ("docs/how-to/elo.md", "fgrl elo recipe.yaml"): OWN_RECIPE,
     ("docs/how-to/elo.md", "fgrl annotate serve"): "it serves a page until Ctrl-C: parsed",

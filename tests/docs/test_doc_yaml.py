@@ -28,7 +28,7 @@ PARTS_OF_OTHER_FILES = {
 MADE_ELSEWHERE = ("every_third", "uncertain_half", "guess.py")
 """The component that `fgrl new` writes, which the tests of `fgrl new` use in a recipe, and those of the pages on credit assignment and
 on environments, which the tests of these pages follow."""
-SHOWS_MISTAKES = ("bad.yaml", "model.yaml")
+SHOWS_MISTAKES = ("bad.yaml",)
 """Recipes beside their error messages, which are compared with the real ones elsewhere."""
 
 LOADED_ELSEWHERE = ("docs/how-to/from-trl.md", "docs/how-to/from-verl.md")

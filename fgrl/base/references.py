@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
-from pydantic_core import core_schema
+from pydantic_core import PydanticCustomError, core_schema
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class Ref(Generic[P]):
         def check(value: Any) -> Ref[Any]:
             ref = value if isinstance(value, Ref) else cls.parse(value) if isinstance(value, str) else None
             if ref is None:
-                raise ValueError(f"wants ${{out:stage}} of a stage that makes {product.__name__}")
+                raise PydanticCustomError(
+                    "reference_type", f"wants ${{out:stage}} of a stage that makes {product.__name__}"
+                )
             return ref
 
         return core_schema.no_info_plain_validator_function(

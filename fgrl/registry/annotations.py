@@ -22,14 +22,6 @@ SIGNS = {
 """The bounds of a field, as pydantic calls them, in words."""
 
 
-def strip(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return an annotation without `Annotated[...]`, and its metadata."""
-    if get_origin(annotation) is Annotated:
-        inner, *metadata = get_args(annotation)
-        return inner, tuple(metadata)
-    return annotation, ()
-
-
 def marker(metadata: Sequence[Any], kind: type[M]) -> Any:
     """Return the marker of a kind (`Unkeyed`, `File`; the class, a subclass or an instance) among a field's metadata;
     None without one.
@@ -48,10 +40,10 @@ def marker_of(annotation: Any, kind: type[M]) -> Any:
 
 def members(annotation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
     """Return the alternatives of a union, each with its metadata; the annotation itself when it is no union."""
-    inner, metadata = strip(annotation)
+    inner, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     if get_origin(inner) in (Union, types.UnionType):
         return [(member, (*metadata, *more)) for part in get_args(inner) for member, more in members(part)]
-    return [(inner, metadata)]
+    return [(inner, tuple(metadata))]
 
 
 def allows_null(annotation: Any) -> bool:
@@ -94,7 +86,7 @@ def value_type(annotation: Any) -> Any | None:
     return arguments[1] if isinstance(origin, type) and issubclass(origin, Mapping) and arguments else None
 
 
-def inside(annotation: Any) -> Any | None:
+def contents(annotation: Any) -> Any | None:
     """Return the type of the items or values of a container; None for anything else."""
     return next((item for option, _ in members(annotation) if (item := value_type(option) or item_type(option))), None)
 
@@ -103,7 +95,7 @@ def parts(annotation: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """Every alternative of an annotation, and of the items of its lists and mappings, with its metadata."""
     for option, metadata in members(annotation):
         yield option, metadata
-        if (item := inside(option)) is not None:
+        if (item := contents(option)) is not None:
             yield from parts(item)
 
 

@@ -8,20 +8,21 @@ rules.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_origin
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from fgrl.base import files, foreign
 from fgrl.base.references import Ref
 from fgrl.registry import explaining
 from fgrl.registry.annotations import (
     allows_null,
+    contents,
     described,
     full,
     is_component,
@@ -48,9 +49,6 @@ BARE = "="
 """Key under which a recipe's merging keeps the bare string that a mapping was merged onto: `segmenter: entropy` and
 then `segmenter.cutoff=2` is `{"=": "entropy", "cutoff": 2}`. Only the builder knows what a bare string stands for.
 """
-
-
-_DROPPED: Any = object()
 
 
 def build(what: type[S] | str, node: Any, *, path: Key = (), context: Context | None = None) -> S:
@@ -104,44 +102,32 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
             return context.problem(path, f"wants {wanted(annotation)}, got {described(node)}")
     if node is None and allows_null(annotation):
         return None
-    fitting = [inner for inner, _ in options if _fits(inner, node)]
-    if not fitting:
-        slots = [inner for inner, _ in options if is_settings(inner)]
-        if slots and not any(item_type(inner) or value_type(inner) for inner, _ in options):
-            return _unfit(slots[0], annotation, node, path, context)
-        return _loose(annotation, node, path, context)
-    if len(fitting) == 1:
-        return _built(fitting[0], node, path, context)
-    return _best(fitting, node, path, context)
+    builders = [builder for inner, _ in options if (builder := _builder(inner, node)) is not None]
+    if builders:
+        return _best(builders, node, path, context)
+    slots = [inner for inner, _ in options if is_settings(inner)]
+    if slots and not any(item_type(inner) or value_type(inner) for inner, _ in options):
+        return _unfit(slots[0], annotation, node, path, context)
+    return _loose(annotation, node, path, context)
 
 
-def _fits(annotation: Any, node: Any) -> bool:
-    """Return True if the node may be meant for this alternative."""
+def _builder(annotation: Any, node: Any) -> Callable[..., Any] | None:
+    """Return what builds a node as this alternative; None where the node cannot be meant for it."""
     if is_component(annotation):
-        return isinstance(node, str | dict)
+        return partial(_component, annotation) if isinstance(node, str | dict) else None
     if is_settings(annotation):
-        return isinstance(node, dict) or (isinstance(node, str) and bool(accepts_bare(annotation)))
-    if not needs_building(annotation):
-        return False
-    return isinstance(node, list) if item_type(annotation) is not None else isinstance(node, dict)
+        bare = isinstance(node, str) and accepts_bare(annotation)
+        return partial(_bare_settings, annotation) if bare or isinstance(node, dict) else None
+    container = list if item_type(annotation) is not None else dict
+    return partial(_items, annotation) if needs_building(annotation) and isinstance(node, container) else None
 
 
-def _built(annotation: Any, node: Any, path: Key, context: Context) -> Any:
-    if is_component(annotation):
-        return _component(annotation, node, path, context)
-    if is_settings(annotation):
-        return _bare_settings(annotation, node, path, context)
-    if (inner := item_type(annotation)) is not None:
-        return _items(annotation, inner, node, path, context)
-    return _entries(value_type(annotation), node, path, context)
-
-
-def _best(fitting: list[Any], node: Any, path: Key, context: Context) -> Any:
+def _best(builders: list[Callable[..., Any]], node: Any, path: Key, context: Context) -> Any:
     """Try every alternative; the first without problems, else the one with the fewest."""
     tries = []
-    for option in fitting:
-        trial = Context(context.folder, context.dropped, context.stages, context.auto, context.component)
-        tries.append((_built(option, node, path, trial), trial))
+    for builder in builders:
+        trial = replace(context, problems=[], refs=[], notes=[])
+        tries.append((builder(node, path, trial), trial))
     value, best = min(tries, key=lambda pair: len(pair[1].problems))
     context.problems += best.problems
     context.refs += best.refs
@@ -149,28 +135,27 @@ def _best(fitting: list[Any], node: Any, path: Key, context: Context) -> Any:
     return value
 
 
-def _items(annotation: Any, inner: Any, node: list[Any], path: Key, context: Context) -> Any:
-    built = []
-    for index, item in enumerate(node):
-        value = _value(inner, item, (*path, index), context)
-        node[index] = _as_data(item, value)
-        built.append(value)
-    if any(value is FAILED for value in built):
+def _items(annotation: Any, node: list[Any] | dict[str, Any], path: Key, context: Context) -> Any:
+    keys: Iterable[Any] = range(len(node)) if isinstance(node, list) else list(node)
+    built = _parts(dict.fromkeys(keys, contents(annotation)), node, path, context)
+    if any(value is FAILED for value in built.values()):
         return FAILED
-    return tuple(built) if get_origin(annotation) is tuple else built
+    if isinstance(node, dict):
+        return built
+    return tuple(built.values()) if get_origin(annotation) is tuple else [*built.values()]
 
 
-def _entries(inner: Any, node: dict[str, Any], path: Key, context: Context) -> Any:
-    built = {}
-    for key in list(node):
-        at = (*path, key)
-        if node[key] is None and not allows_null(inner) and context.dropped(at):
+def _parts(annotations: dict[Any, Any], node: Any, path: Key, context: Context) -> dict[Any, Any]:
+    """Return what each part of a node is built into; what a null drops is taken out of the node."""
+    built: dict[Any, Any] = {}
+    for key, annotation in annotations.items():
+        before, at = node[key], (*path, key)
+        if before is None and isinstance(node, dict) and not allows_null(annotation) and context.dropped(at):
             del node[key]
-            continue
-        value = _value(inner, node[key], at, context)
-        node[key] = _as_data(node[key], value)
-        built[key] = value
-    return FAILED if any(value is FAILED for value in built.values()) else built
+        else:
+            built[key] = _value(annotation, before, at, context)
+            node[key] = _as_data(before, built[key])
+    return built
 
 
 def _reference(options: list[tuple[Any, tuple[Any, ...]]], node: str, path: Key, context: Context) -> Any:
@@ -194,19 +179,18 @@ def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
     or when the marker finds one inside the file.
     """
     text, rest = marker.parts(node)
-    wanted, given = marker.word, files.expanded(text)
+    given = files.expanded(text)
     target = context.folder(path) / given
     if not text.strip() or "\0" in node:
-        return context.problem(path, f"wants a {wanted}, got {described(node)}")
+        return context.problem(path, f"wants a {marker.word}, got {described(node)}")
     if not files.exists(target):
         near = nearest(given.name, files.names_in(target.parent))
-        hint = f'did you mean "{given.with_name(near)}{rest}"?' if near else None
-        where = explaining.nearby(target)
-        hint = hint or "a path is relative to the recipe that names it"
-        return context.problem(path, f"no such file: {where}", hint, written=True)
-    if not (files.is_folder(target) if wanted == "folder" else files.is_file(target)):
+        meant = f'did you mean "{given.with_name(near)}{rest}"?' if near else None
+        hint = meant or "a path is relative to the recipe that names it"
+        return context.problem(path, f"no such file: {explaining.nearby(target)}", hint, written=True)
+    if not (files.is_folder(target) if marker.word == "folder" else files.is_file(target)):
         what = "a folder" if files.is_folder(target) else "a file" if files.is_file(target) else "a device or a pipe"
-        return context.problem(path, f"wants a {wanted}, and {shown(node)} is {what}")
+        return context.problem(path, f"wants a {marker.word}, and {shown(node)} is {what}")
     value = f"{target.resolve()}{rest}"
     if inside := marker.problems(value):
         context.problems += [replace(problem, path=path) for problem in inside]
@@ -231,7 +215,8 @@ def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context
             path, f"{node} is a file, and a folder is wanted", "name the folder, or a hub id (owner/name)"
         )
     near = nearest(given.name, [name for name in files.names_in(parent) if files.is_folder(parent / name)])
-    hint = f'did you mean "{_beside(node, near)}"?' if near else None
+    before, slash, _last = node.rstrip("/").rpartition("/")
+    hint = f'did you mean "{before if slash else "."}/{near}"?' if near else None
     if names_folder(node):
         also = "a folder is relative to the recipe that names it; a hub id looks like owner/name"
         return context.problem(path, f"no such folder: {node}", hint or also, written=True)
@@ -241,12 +226,6 @@ def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context
     if hint:
         context.note(path, f'"{node}" is read as a hub id, since there is no such folder', hint)
     return node
-
-
-def _beside(given: str, name: str) -> str:
-    """Return a folder's path as a recipe names it, with another last part."""
-    before, slash, _last = given.rstrip("/").rpartition("/")
-    return f"{before if slash else '.'}/{name}"
 
 
 def _as_data(before: Any, value: Any) -> Any:
@@ -270,16 +249,9 @@ def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context:
     first = next(iter(slot.model_fields), "")
     if type(node) is int and first and slot.model_fields[first].annotation is int:
         before = f"write {{{first}: {node}}}  "
-    if is_component(slot):
-        kind = kind_of(slot) or slot.__name__
-        return context.problem(
-            path,
-            f"wants {explaining.a(wanted(annotation))}, got {described(node)}",
-            before + _choices(None, kind, slot),
-        )
-    return context.problem(
-        path, f"wants {wanted(annotation)}, got {described(node)}", before + explaining.keys_of(slot)
-    )
+    words = explaining.a(wanted(annotation)) if is_component(slot) else wanted(annotation)
+    choices = explaining.choices(None, slot) if is_component(slot) else alternatives(None, list(slot.model_fields))
+    return context.problem(path, f"wants {words}, got {described(node)}", before + choices)
 
 
 def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
@@ -303,37 +275,30 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
     kind = kind_of(slot)
     if kind is None:
         raise TypeError(f"{slot.__name__} is of no kind; declare one with @kind(...)")
-    at = path
-    if isinstance(node, str):
-        node = {"name": node}
-    else:
-        _unfold(node, lambda bare: {"name": bare})
-        if "name" in node:
-            at = (*path, "name")
+    at = path if isinstance(node, str) else (*path, "name")
+    node = _unfolded(node, lambda bare: {"name": bare})
     if "name" not in node:
         with suppress(NotRegistered):  # a slot for one component alone
-            node["name"] = name_of(slot)[1]
-        if "name" not in node:
-            keys = [key for key in node if isinstance(key, str)]
-            if named := next((key for key in keys if key in names(kind)), None):
-                return context.problem((*path, named), "has no name", f'did you mean "name: {named}"?')
-            if typo := next((key for key in keys if foreign.among(key, ["name"])), nearest("name", keys)):
-                meant = f"name: {node[typo]}" if isinstance(node[typo], str) else "name"
-                return context.problem((*path, typo), f'unknown key "{typo}"', f'did you mean "{meant}"?')
-            return context.problem(
-                path, f"has no name; wants {explaining.a(kind)}: {{name: ...}}", _choices(None, kind, slot)
-            )
+            node["name"], at = name_of(slot)[1], path
+    if "name" not in node:
+        if named := next((key for key in node if key in names(kind)), None):
+            return context.problem((*path, named), "has no name", f'did you mean "name: {named}"?')
+        if typo := next((key for key in node if foreign.among(key, ["name"])), nearest("name", node)):
+            meant = f"name: {node[typo]}" if isinstance(node[typo], str) else "name"
+            return context.problem((*path, typo), f'unknown key "{typo}"', f'did you mean "{meant}"?')
+        return context.problem(
+            path, f"has no name; wants {explaining.a(kind)}: {{name: ...}}", explaining.choices(None, slot)
+        )
     name = node["name"]
     if name is FAILED:
         return FAILED
     if not isinstance(name, str):
-        return context.problem(
-            at, f"wants the name of {explaining.a(kind)}, got {described(name)}", _choices(None, kind, slot)
-        )
+        wrong = f"wants the name of {explaining.a(kind)}, got {described(name)}"
+        return context.problem(at, wrong, explaining.choices(None, slot))
     if name not in names(kind) or not issubclass(get(kind, name), slot):
         elsewhere = next((other for other in kinds() if other != kind and name in names(other)), None)
         note = f'; "{name}" is {explaining.a(elsewhere)}' if elsewhere else ""
-        hint = _choices(None if elsewhere else name, kind, slot)
+        hint = explaining.choices(None if elsewhere else name, slot)
         if not elsewhere and (own := unnamed(slot, name)):
             hint = f'is it {own}? then write @register("{name}") above it  {hint}'
         elif name.partition(":")[0].endswith(".py") and "function" in names(kind):
@@ -342,37 +307,30 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
             hint = f"write it in a stage of the name {' or '.join(stages)}  {hint}"
         return context.problem(at, f'unknown {kind} "{name}"{note}', hint)
     cls = get(kind, name)
-    fields = {key: value for key, value in node.items() if key != "name"}
-    if "version" in fields:
-        version = fields.pop("version")
-        if version is FAILED:
-            return FAILED
-        if version != cls.version or isinstance(version, bool):
-            return context.problem(
-                (*path, "version"), f'wants version {shown(version)} of {kind} "{name}", this is version {cls.version}'
-            )
+    version = node.get("version", cls.version)
+    if version is FAILED:
+        return FAILED
+    if version != cls.version or isinstance(version, bool):
+        wrong = f'wants version {shown(version)} of {kind} "{name}", this is version {cls.version}'
+        return context.problem((*path, "version"), wrong)
     outer, context.component = context.component, (path, name)
     try:
-        return _settings(cls, fields, node, path, context)
+        return _settings(cls, node, path, context, own=("name", "version"))
     finally:
         context.component = outer
 
 
-def _choices(word: str | None, kind: str, slot: type[Component]) -> str:
-    fitting = [name for name in names(kind) if slot is kinds()[kind] or issubclass(get(kind, name), slot)]
-    return alternatives(word, fitting, f"fgrl list {kind}")
-
-
-def _unfold(node: dict[str, Any], reading: Callable[[str], Any]) -> None:
-    """Give a bare string under a mapping its meaning, in place."""
+def _unfolded(node: Any, reading: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the mapping that a bare value stands for; under a mapping it is given its meaning in place."""
+    if not isinstance(node, dict):
+        meant: dict[str, Any] = reading(node)
+        return meant
     if BARE in node:
-        bare = node.pop(BARE)
-        below = (
-            bare if isinstance(bare, dict) else {} if bare is FAILED else reading(bare)
-        )  # FAILED has its own problem
-        above = dict(node)
+        bare = node.pop(BARE)  # FAILED has its own problem
+        merged = _over(bare if isinstance(bare, dict) else {} if bare is FAILED else reading(bare), dict(node))
         node.clear()
-        node.update(below | {key: _over(below.get(key), value) for key, value in above.items()})
+        node.update(merged)
+    return node
 
 
 def _over(below: Any, above: Any) -> Any:
@@ -386,59 +344,28 @@ def _over(below: Any, above: Any) -> Any:
 
 def _bare_settings(cls: type[Settings], node: Any, path: Key, context: Context) -> Any:
     def reading(value: Any) -> Any:
-        for validator in accepts_bare(cls):
-            value = validator(value)
-        return value
+        return reduce(lambda read, validator: validator(read), accepts_bare(cls), value)
 
-    if isinstance(node, dict):
-        if (
-            BARE in node
-            and not isinstance(node[BARE], dict)
-            and node[BARE] is not FAILED
-            and not isinstance(reading(node[BARE]), dict)
-        ):
-            return _unfit(cls, cls, node[BARE], path, context)
-        _unfold(node, reading)
-        return _settings(cls, node, node, path, context)
-    mapping = reading(node)
-    if not isinstance(mapping, dict):
-        return _unfit(cls, cls, node, path, context)
-    return _settings(cls, mapping, mapping, path, context)
+    bare = node.get(BARE, {}) if isinstance(node, dict) else node
+    if not isinstance(bare, dict) and bare is not FAILED and not isinstance(reading(bare), dict):
+        return _unfit(cls, cls, bare, path, context)
+    return _settings(cls, _unfolded(node, reading), path, context)
 
 
-def _settings(cls: type[Settings], fields: Mapping[str, Any], node: dict[str, Any], path: Key, context: Context) -> Any:
-    """Build the children, let pydantic check the rest, and explain what it found."""
+def _settings(cls: type[Settings], node: dict[str, Any], path: Key, context: Context, own: Collection[str] = ()) -> Any:
+    """Build the fields (every key but the `own` ones), let pydantic check the rest, and explain what it found."""
     before = len(context.problems)
-    ready: dict[str, Any] = {}
+    fields = {key: value for key, value in node.items() if key not in own}
     guessed = explaining.unknown_keys(cls, fields, path, context)
-    for key, info in cls.model_fields.items():
-        if key not in fields:
-            continue
-        value = _field(info, fields[key], (*path, key), context)
-        if value is _DROPPED:
-            node.pop(key, None)
-            continue
-        node[key] = _as_data(fields[key], value)
-        ready[key] = value
+    slots = {key: full(info) for key, info in cls.model_fields.items() if key in fields}
+    ready = _parts(slots, node, path, context)
     failed = {key for key, value in ready.items() if value is FAILED}
+    # With a placeholder in place of a failed child a validator may stumble in any way; only what pydantic reports about
+    # the other fields is of use.
+    stumbles = (AttributeError, TypeError, KeyError, IndexError, ArithmeticError) if failed else ()
     try:
-        if failed:
-            # With a placeholder in place of a failed child a validator may stumble in any way; only what pydantic
-            # reports about the other fields is of use.
-            with suppress(*_stumbles):
-                cls.model_validate(ready)
-        else:
+        with suppress(*stumbles):
             built = cls.model_validate(ready)
     except ValidationError as error:
         explaining.explain(cls, error, fields, path, context, known=failed | guessed)
     return built if not failed and len(context.problems) == before else FAILED
-
-
-_stumbles = (AttributeError, TypeError, KeyError, IndexError, ArithmeticError)
-
-
-def _field(info: FieldInfo, node: Any, path: Key, context: Context) -> Any:
-    annotation = full(info)
-    if node is None and not allows_null(annotation) and context.dropped(path):
-        return _DROPPED
-    return _value(annotation, node, path, context)

@@ -80,7 +80,8 @@ def class_docs(cls: type) -> dict[str, str]:
         for field, below in pairwise(cast(ast.ClassDef, definition).body):
             match field, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(help))):
-                    docs[name] = _unwrapped(inspect.cleandoc(help))
+                    # one line a paragraph; lists and indented lines stay
+                    docs[name] = re.sub(r"(?<!\n)\n(?!\n|\s|[-*] |\d+\. )", " ", inspect.cleandoc(help))
     return docs
 
 
@@ -91,8 +92,3 @@ def _definition(cls: type) -> tuple[str, int]:
     except (OSError, TypeError):
         return "", 0
     return textwrap.dedent("".join(lines)), line
-
-
-def _unwrapped(text: str) -> str:
-    """Return a text with one line per paragraph; lists and indented lines stay."""
-    return re.sub(r"(?<!\n)\n(?!\n|\s|[-*] |\d+\. )", " ", text)

@@ -11,19 +11,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fgrl.base import foreign
-from fgrl.registry.annotations import SIGNS, described, full, is_component, members, shown, wanted
+from fgrl.registry.annotations import SIGNS, contents, described, full, is_component, members, shown, wanted
 from fgrl.registry.context import FAILED, Context
 from fgrl.registry.docstrings import field_help, first_sentence
 from fgrl.registry.names import get, kind_of, kinds, name_of, names
 from fgrl.registry.problems import Key, alternatives, nearest
 from fgrl.registry.settings import Component, Settings
 
-_TYPES = {
-    "int": "int", "float": "float", "string": "str", "bool": "bool", "list": "list", "tuple": "list", "set": "list",
-    "frozen": "list", "dict": "mapping", "mapping": "mapping", "none": "null",
-}  # fmt: skip
-"""Type in words, by the first word of the name of pydantic's error."""
-_OF_TYPE = ("_type", "_parsing", "_from_float", "none_required")
+_OF_TYPES = ("_type", "_parsing", "_from_float", "none_required", "is_instance_of", "literal_error")
 """Endings of the names of errors about types."""
 _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 
@@ -33,25 +28,24 @@ def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, cont
     reported as missing.
     """
     known = list(cls.model_fields)
+    owner = ' {} "{}"'.format(*name_of(cls)) if is_component(cls) else f" {cls.__name__}"
     meant: set[str] = set()
     for key in fields:
         if key in cls.model_fields:
             continue
         if (stuck := re.fullmatch(r"(\w+):(\S+)", key)) and stuck[1] in known:
             meant.add(stuck[1])
-            context.problem(
-                (*path, key), f'unknown key "{key}": no space after the colon', f"write {stuck[1]}: {stuck[2]}"
-            )
+            wrong = f'unknown key "{key}": no space after the colon'
+            context.problem((*path, key), wrong, f"write {stuck[1]}: {stuck[2]}")
             continue
         elsewhere = foreign.elsewhere(key)
         guess = foreign.among(key, cls.model_fields) or (None if elsewhere else nearest(key, known))
         if guess:
             meant.add(guess)
         before = f"{elsewhere}  " if elsewhere and not guess else ""
-        hint = alternatives(guess, known, command(cls, path, context), before) + (
-            f'; "{guess}" is set already' if guess in fields else ""
-        )
-        context.problem((*path, key), f'unknown key "{key}"{_owner(cls)}', hint)
+        hint = alternatives(guess, known, command(cls, path, context), before)
+        hint += f'; "{guess}" is set already' if guess in fields else ""
+        context.problem((*path, key), f'unknown key "{key}" of{owner}', hint)
     return meant
 
 
@@ -93,14 +87,9 @@ def _crossing(cls: type[Settings], message: str, fields: Mapping[str, Any], path
 
 def _missing(cls: type[Settings], name: str, path: Key, context: Context) -> None:
     annotation = full(cls.model_fields[name])
-    slots = [inner for inner, _ in members(annotation) if is_component(inner)]
-    words = wanted(annotation)
-    if slots:
-        kind = kind_of(slots[0]) or slots[0].__name__
-        hint = alternatives(None, [*names(kind)], f"fgrl list {kind}")
-        words = f"{a(words)}: {{name: ...}}"
-    else:
-        hint = _help(cls, name, path, context)
+    slot = next((inner for inner, _ in members(annotation) if is_component(inner)), None)
+    words = wanted(annotation) if slot is None else f"{a(wanted(annotation))}: {{name: ...}}"
+    hint = _help(cls, name, path, context) if slot is None else choices(None, slot)
     context.problem((*path, name), f"missing; wants {words}", hint)
 
 
@@ -112,39 +101,27 @@ def _help(cls: type[Settings], name: str, path: Key, context: Context) -> str:
 def _refused(
     cls: type[Settings], name: str, errors: list[ErrorDetails], value: Any, path: Key, context: Context
 ) -> None:
-    """One problem for one value, at the deepest place that pydantic complains about."""
-    placed = [(_inside(value, error["loc"][1:]), error) for error in errors]
-    deepest = max(len(inside) for (inside, _), _ in placed)
-    first = next(inside for (inside, _), _ in placed if len(inside) == deepest)
-    chosen = [(union, error) for (inside, union), error in placed if inside == first]
-    at, refused = (*path, *first), _at(value, first)
-    annotation = full(cls.model_fields[name])
-    if len(chosen) == 1 and not chosen[0][0]:
-        error = chosen[0][1]
-        message, hint = _message(error, refused, wanted(annotation) if not first else None)
-        if hint is None and _bound(error) == "a number <= 1" and refused <= 100:
-            hint = f"in percent? {refused}% is {refused / 100:g}"
+    """One problem for each deepest place inside a value that pydantic complains about."""
+    placed: dict[Key, list[ErrorDetails]] = {}
+    for error in errors:
+        placed.setdefault(_inside(value, error["loc"][1:]), []).append(error)
+    deepest = max(map(len, placed))
+    first, *others = (inside for inside in placed if len(inside) == deepest)
+    # what one member of a union refuses, another may take: of those places the first is enough
+    others = [other for other in others if any(len(error["loc"]) == len(other) + 1 for error in placed[other])]
+    for inside in (first, *sorted(others, key=str)):
+        annotation, refused = full(cls.model_fields[name]), value
+        for part in inside:
+            annotation, refused = contents(annotation) or Any, refused[part]
+        error = next((error for error in placed[inside] if not _is_type(error)), placed[inside][0])
+        message, hint = _message(error, refused, wanted(annotation))
         hint = "\n".join(filter(None, (hint, _help(cls, name, path[:-1], context))))
-    elif not first:
-        message, hint = f"wants {wanted(annotation)}, got {described(refused)}", quoted(refused, wanted(annotation))
-        bounds = [bound for _, error in chosen if (bound := _bound(error))]
-        if bounds:
-            message = f"wants {bounds[0]}, got {shown(refused)}"
-    else:
-        words = list(dict.fromkeys(filter(None, (_type_word(error) for _, error in chosen))))
-        message = f"wants {' or '.join(words)}, got {described(refused)}" if words else _plain_message(chosen[0][1])
-        hint = None
-    context.problem(at, message, hint)
-    others = {inside for (inside, union), _ in placed if len(inside) == deepest and not union} - {first}
-    for inside in sorted(others, key=str):  # further items of one list
-        error = next(error for (place, _), error in placed if place == inside)
-        context.problem((*path, *inside), *_message(error, _at(value, inside), None))
+        context.problem((*path, *inside), message, hint)
 
 
-def _inside(value: Any, location: tuple[int | str, ...]) -> tuple[Key, bool]:
-    """Return the part of pydantic's location that is in the data, and whether the rest names a member of a union."""
+def _inside(value: Any, location: tuple[int | str, ...]) -> Key:
+    """Return the part of pydantic's location that is in the data; the rest names members of unions."""
     inside: list[int | str] = []
-    union = False
     part: Any
     for part in location:
         if (isinstance(value, Mapping) and part in value) or (
@@ -152,62 +129,35 @@ def _inside(value: Any, location: tuple[int | str, ...]) -> tuple[Key, bool]:
         ):
             value = value[part]
             inside.append(part)
-        elif part != "[key]":
-            union = True
-    return tuple(inside), union
+    return tuple(inside)
 
 
-def _at(value: Any, inside: Key) -> Any:
-    part: Any
-    for part in inside:
-        value = value[part]
-    return value
+def _is_type(error: ErrorDetails) -> bool:
+    return error["type"].endswith(_OF_TYPES)
 
 
-def _message(error: ErrorDetails, value: Any, words: str | None) -> tuple[str, str | None]:
-    kind = error["type"]
+def _message(error: ErrorDetails, value: Any, words: str) -> tuple[str, str | None]:
+    """Return the message and the hint of an error, where `words` are wanted."""
+    kind, given = error["type"], error.get("ctx", {})
+    limit = next((key for key in SIGNS if key in given), None)
     if kind == "literal_error":
-        options = re.findall(r"'([^']*)'", str(error["ctx"]["expected"])) or [str(error["ctx"]["expected"])]
+        options = re.findall(r"'([^']*)'", str(given["expected"]))
         guess = nearest(value, options) if isinstance(value, str) else None
-        wish = words or ("one of " + ", ".join(options) if len(options) > 1 else options[0])
-        return f"wants {wish}, got {shown(value)}", f'did you mean "{guess}"?' if guess else None
-    word = _type_word(error)
-    if word:
-        wish = words or word
-        return f"wants {wish}, got {described(value)}", quoted(value, wish)
-    bound = _bound(error)
-    if bound:
-        return f"wants {bound}, got {shown(value)}", None
-    limit, count = _limit(error)
+        return f"wants {words}, got {shown(value)}", f'did you mean "{guess}"?' if guess else None
+    if _is_type(error):
+        return f"wants {words}, got {described(value)}", quoted(value, words)
     if limit in _LENGTHS:
-        unit = ("character" if isinstance(value, str) else "item") + "s" * (count != 1)
-        return f"wants {_LENGTHS[limit]} {count} {unit}, got {len(value)}", None
+        unit = ("character" if isinstance(value, str) else "item") + "s" * (given[limit] != 1)
+        return f"wants {_LENGTHS[limit]} {given[limit]} {unit}, got {len(value)}", None
+    if limit is not None:
+        bound = f"{'' if limit == 'multiple_of' else 'a number '}{SIGNS[limit]} {given[limit]:.10g}"
+        percent = f"in percent? {value}% is {value / 100:g}" if bound == "a number <= 1" and value <= 100 else None
+        return f"wants {bound}, got {shown(value)}", percent
     if kind == "finite_number":
         return f"wants a finite number, got {shown(value)}", None
     if kind == "string_pattern_mismatch":
-        return f"wants text like {error['ctx']['pattern']}, got {shown(value)}", None
+        return f"wants text like {given['pattern']}, got {shown(value)}", None
     return _plain_message(error), None
-
-
-def _bound(error: ErrorDetails) -> str | None:
-    limit, bound = _limit(error)
-    if limit is None or limit in _LENGTHS:
-        return None
-    return f"{'' if limit == 'multiple_of' else 'a number '}{SIGNS[limit]} {bound:g}"
-
-
-def _limit(error: ErrorDetails) -> tuple[str | None, Any]:
-    """Return the bound that a value breaks, as pydantic calls it, and its number."""
-    given = error.get("ctx", {})
-    return next(((key, given[key]) for key in SIGNS if key in given), (None, None))
-
-
-def _type_word(error: ErrorDetails) -> str | None:
-    if error["type"] == "literal_error":
-        return "one of " + ", ".join(re.findall(r"'([^']*)'", str(error["ctx"]["expected"])))
-    if error["type"] == "is_instance_of":
-        return str(error["ctx"]["class"])
-    return _TYPES.get(error["type"].partition("_")[0]) if error["type"].endswith(_OF_TYPE) else None
 
 
 def _plain_message(error: ErrorDetails) -> str:
@@ -246,6 +196,13 @@ def command(cls: type[Settings], path: Key, context: Context) -> str | None:
     return f"fgrl show {name}.{inside[0]}" if name and len(inside) == 1 else None
 
 
+def choices(word: str | None, slot: type[Component]) -> str:
+    """Return the components that fit a slot, the nearest to a word first."""
+    kind = kind_of(slot) or slot.__name__
+    fitting = [name for name in names(kind) if slot is kinds()[kind] or issubclass(get(kind, name), slot)]
+    return alternatives(word, fitting, f"fgrl list {kind}")
+
+
 def stages_with(kind: str) -> list[str]:
     """Return the stages that have a component of a kind among their fields."""
     return [
@@ -254,17 +211,6 @@ def stages_with(kind: str) -> list[str]:
         for field in get("stage", name).model_fields.values()
         if any(is_component(inner) and kind_of(inner) == kind for inner, _ in members(full(field)))
     ]
-
-
-def keys_of(cls: type[Settings]) -> str:
-    """Return the fields of settings in words."""
-    return alternatives(None, list(cls.model_fields))
-
-
-def _owner(cls: type[Settings]) -> str:
-    if issubclass(cls, Component):
-        return ' of {} "{}"'.format(*name_of(cls))
-    return f" of {cls.__name__}"
 
 
 def a(words: str) -> str:

@@ -65,7 +65,8 @@ def import_file(path: Path) -> ModuleType:
         )
         raise Problems([Problem((), f"{nearby(file)}: {message}")]) from None
     digest = _sha256(source)
-    name = _module_name(file)
+    # the same in every process, so that what is pickled in one can be read in another
+    name = f"{PACKAGE}.{file.stem}_{_sha256(str(file).encode())[:8]}"
     if file in _running:
         return _running[file]
     if _imported.get(file) == digest and name in sys.modules and _built_on.get(file) == _digests(used_by(file)):
@@ -330,11 +331,6 @@ def forget_file(file: Path) -> None:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _module_name(file: Path) -> str:
-    """Return the same in every process, so that what is pickled in one can be read in another."""
-    return f"{PACKAGE}.{file.stem}_{_sha256(str(file).encode())[:8]}"
 
 
 def load_entry_points() -> None:

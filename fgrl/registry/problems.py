@@ -41,6 +41,11 @@ class Place:
     def __str__(self) -> str:
         return f"{self.label}:{self.line}:{self.column}" if self.line else self.label
 
+    @property
+    def folder(self) -> Path:
+        """The folder that a path which is written here is relative to."""
+        return self.file.parent if self.file is not None else Path.cwd()
+
     def in_words(self) -> str:
         """In a sentence: `at recipes/x.yaml:3:5`, `on the command line`."""
         return f"at {self}" if self.line else f"on the {self.label}"

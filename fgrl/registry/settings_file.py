@@ -12,7 +12,7 @@ from fgrl.registry.annotations import described
 from fgrl.registry.building import build
 from fgrl.registry.context import Context
 from fgrl.registry.explaining import nearby
-from fgrl.registry.problems import Key, Problem, Problems, alternatives, nearest
+from fgrl.registry.problems import Problem, Problems, alternatives, nearest
 from fgrl.registry.settings import Settings
 from fgrl.registry.tree import Tree
 from fgrl.registry.yaml_files import read_tree
@@ -51,7 +51,7 @@ def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
     that it extends.
     """
     tree = reduce(_over, [tree for _, tree in reversed(_chain(name, shelf))])
-    context = Context(folder=lambda key: _folder(tree, key))
+    context = Context(folder=lambda key: tree.at(key)[0].place.folder)
     try:
         return build(cls, _plain(tree), context=context)
     except Problems as problems:
@@ -100,11 +100,6 @@ def _plain(tree: Tree) -> object:
     if isinstance(tree.value, dict):
         return {key: _plain(inner) for key, inner in tree.value.items() if not inner.dropped}
     return tree.plain()
-
-
-def _folder(tree: Tree, path: Key) -> Path:
-    file = tree.at(path)[0].place.file
-    return file.parent if file is not None else Path.cwd()
 
 
 def _read(path: Path, shelf: Shelf, rank: int, origin: Tree | None) -> Tree:

@@ -67,6 +67,11 @@ class Tree:
             return self.value[part]
         return None
 
+    def under(self, key: str) -> dict[str, Tree]:
+        """Return the entries of the mapping at a key; none where there is no mapping."""
+        inner = self.get(key)
+        return {} if inner is None else inner.children
+
     def at(self, path: Key) -> tuple[Tree, Key]:
         """Return the deepest tree on a path, and what of the path is left."""
         tree = self
@@ -122,12 +127,9 @@ class Text:
         lines = self._lines
         return Place(self.label, line + 1, column + 1, lines[line] if line < len(lines) else "", self.file, self.rank)
 
-    def place_of(self, node: yaml.Node) -> Place:
-        """Return the place where a node begins."""
-        return self.place(node.start_mark.line, node.start_mark.column)
-
-    def start(self) -> Place:
-        return self.place(0, 0)
+    def at(self, mark: Any) -> Place:
+        """Return the place of a mark of PyYAML."""
+        return self.place(mark.line, mark.column)
 
 
 def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
@@ -135,11 +137,9 @@ def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
     reading = _Reading(text)
     try:
         node = yaml.compose(text.content, Loader=_Loader)
-        tree = Tree(None, text.start()) if node is None else reading.tree(node, (), text.place_of(node), ())
-    except _TooDeep as error:
-        return None, [Problem((), f"nested more than {TOO_DEEP} deep", place=error.args[0])]
     except (yaml.YAMLError, UnicodeEncodeError, RecursionError) as error:
         return None, [_not_yaml(text, error)]
+    tree = Tree(None, text.place(0, 0)) if node is None else reading.tree(node, (), text.at(node.start_mark), ())
     return tree, reading.problems
 
 
@@ -147,10 +147,6 @@ class _Untagged(Composer):  # type: ignore[misc]
     """Nodes without a tag of their own have none, so that every plain scalar is text; `scalar` below interprets it."""
 
     def resolve(self, *about: Any) -> None: ...
-
-    def descend_resolver(self, *about: Any) -> None: ...
-
-    def ascend_resolver(self) -> None: ...
 
 
 class _Loader(_Untagged, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -161,17 +157,9 @@ class _Loader(_Untagged, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type
         super(Composer, self).__init__(stream)
 
 
-class _PlainLoader(_Untagged, yaml.SafeLoader):  # type: ignore[misc]
-    """PyYAML's own, slow parser, which has better messages."""
-
-
 def scalar(text: str) -> Scalar:
     """Return the value of a plain (unquoted) YAML scalar."""
     return next((read(text) for form, read in _SCALARS if form.fullmatch(text)), text)
-
-
-class _TooDeep(Exception):
-    """Nested too deep, at this place."""
 
 
 class _Reading:
@@ -190,7 +178,7 @@ class _Reading:
     def tree(self, node: yaml.Node, path: Key, place: Place, outer: tuple[yaml.Node, ...]) -> Tree:
         """Return the tree of a node inside `outer` nodes, the value at `place`."""
         if len(outer) > TOO_DEEP:
-            raise _TooDeep(place)
+            return Tree(self._problem((), f"nested more than {TOO_DEEP} deep", place), place)
         if node in outer:
             return Tree(self._problem(path, "an alias (*) inside its own anchor (&)", place), place)
         if id(node) not in self.values:
@@ -206,10 +194,10 @@ class _Reading:
             return self._entries(node, path, outer)
         if isinstance(node, yaml.SequenceNode):
             items = enumerate(node.value)
-            return [self.tree(item, (*path, index), self.text.place_of(item), outer) for index, item in items]
+            return [self.tree(item, (*path, index), self.text.at(item.start_mark), outer) for index, item in items]
         if node.style:
             return node.value
-        own = self.text.place_of(node)
+        own = self.text.at(node.start_mark)
         if curly := _CURLY.fullmatch(node.value):
             hint = f'write "{curly[1]}", in straight quotes'
             return self._problem(path, "curly quotes are letters like any other", own, hint)
@@ -221,7 +209,7 @@ class _Reading:
         entries: dict[str, Tree] = {}
         readable = True
         for key, value in node.value:
-            place = self.text.place_of(key)
+            place = self.text.at(key.start_mark)
             text = self._key(key, path, place)
             inner = self.tree(value, (*path, text or ""), place, outer)
             if text is None:
@@ -268,16 +256,16 @@ def _not_yaml(text: Text, error: Exception) -> Problem:
     better.
     """
     try:
-        yaml.compose(text.content, Loader=_PlainLoader)
+        yaml.compose(text.content, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as better:
         return _syntax(better, text)
     except yaml.reader.ReaderError as unreadable:
-        before = text.content[: unreadable.position]
-        place = text.place(before.count("\n"), len(before) - (before.rfind("\n") + 1))
+        before = text.content[: unreadable.position].split("\n")
+        place = text.place(len(before) - 1, len(before[-1]))
         return Problem((), f"not a YAML character: {chr(unreadable.character)!r}", place=place)
     except RecursionError:
-        return Problem((), f"nested more than {TOO_DEEP} deep", place=text.start())
-    return Problem((), f"not YAML: {error}", place=text.start())
+        return Problem((), f"nested more than {TOO_DEEP} deep", place=text.place(0, 0))
+    return Problem((), f"not YAML: {error}", place=text.place(0, 0))
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
@@ -294,10 +282,10 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
         sign = text.content[opened.index]
         hint = f"noticed at line {mark.line + 1}, column {mark.column + 1}: {said}"
         message = f"not YAML: this {_MARKS[sign]} {sign} is not closed in its place"
-        return Problem((), message, hint, text.place(opened.line, opened.column))
+        return Problem((), message, hint, text.at(opened))
     if "simple key" in context:
         mark = error.context_mark
-        key = text.place(mark.line, mark.column).text.strip()
+        key = text.at(mark).text.strip()
         hint = f"is a colon missing? write {key}:" if re.fullmatch(r"[\w-]+", key) else None
     elif reference := re.compile(r"\$\{[^{}]*\}").match(text.content, max(mark.index - 1, 0)):
         hint = f'write "{reference[0]}", in quotes: inside braces and brackets a reference needs them'
@@ -310,7 +298,7 @@ def _left_open(content: str, noticed: Any) -> Any:
     opened: list[Any] = []
     quoted = None
     with suppress(yaml.YAMLError):
-        for token in yaml.scan(content, Loader=_PlainLoader):
+        for token in yaml.scan(content, Loader=yaml.SafeLoader):
             if token.start_mark.index >= noticed.index:
                 break
             if isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken):

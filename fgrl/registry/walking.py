@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from fgrl.base.references import Ref
-from fgrl.registry.annotations import full, inside, marker, marker_of
+from fgrl.registry.annotations import contents, full, marker, marker_of
 from fgrl.registry.names import name_of
 from fgrl.registry.problems import Key
 from fgrl.registry.settings import Component, File, Settings, Unkeyed
@@ -46,7 +46,7 @@ def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]
             yield path, Path(file.parts(value)[0])
     elif isinstance(value, Mapping | list | tuple):
         for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _within((*path, key), item, inside(annotation) or Any)
+            yield from _within((*path, key), item, contents(annotation) or Any)
 
 
 def dump(component: Settings, *, for_key: bool = False, given: bool = False) -> dict[str, Any]:

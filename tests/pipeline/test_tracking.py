@@ -158,12 +158,12 @@ def test_the_recipe_names_its_trackers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("track", "words"),
     [
-        ("tensorboard", "wants a list of trackers"),
+        ("tensorboard", "write [tensorboard]"),
         ("[tensorbord]", 'did you mean "tensorboard"'),
         ("[{wandb: {}}]", "project: missing"),
         ("[{wandb: {projct: p}}]", 'did you mean "project"'),
         ("[tensorboard, tensorboard]", "named twice"),
-        ("[3]", "wants a tracker"),
+        ("[3]", "choices: tensorboard, wandb, mlflow"),
     ],
 )
 def test_mistakes_in_track_are_explained(tmp_path: Path, track: str, words: str) -> None:

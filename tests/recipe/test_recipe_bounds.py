@@ -45,7 +45,7 @@ def validated(*words: str) -> str:
         (["child.yaml", MEGABYTE], "no such recipe"),
         ([f"{LONG}.yaml"], "no such recipe"),
         (["~nobody/x.yaml"], "no such recipe"),
-        (["child.yaml", "seed=18446744073709551616"], "wants a number from 0 to 4294967295"),
+        (["child.yaml", "seed=18446744073709551616"], "wants a number <= 4294967295"),
         (["child.yaml:ngram5"], 'no such recipe; did you mean "child.yaml::ngram5"?'),
         (["child"], 'did you mean "child.yaml"?'),
     ],

@@ -112,7 +112,6 @@ WRONG = [
     "rows: [wide]",
     "rows: {wide: {about: w, stage: {}}}",
     "rows: {wide: {stages: {}}}",
-    'rows: {wide: {about: ""}}',
     "rows: {wide: {about: w, extends: tal}, tall: {about: t}}",
     "rows: {wide: {about: w, extends: [3]}}",
     "rows: {wide: {about: w, extends: wide}}",
@@ -131,6 +130,14 @@ def test_a_mistake_in_the_rows_is_told_with_its_place(text: str) -> None:
     _tree, _layers, problems = read(Address.parse("base.yaml::wide"))
     assert problems
     said("validate", text, str(Problems(problems)))
+
+
+def test_a_row_says_what_it_is_for() -> None:
+    text = "rows: {wide: {about: ''}}"
+    Path("base.yaml").write_text(f'about: "x"\n{text}\nstages: {{}}\n', encoding="utf-8")
+    with pytest.raises(Problems, match="about: is empty; say what the recipe is for") as caught:
+        load("base.yaml::wide")
+    said("validate", text, str(caught.value))
 
 
 def test_a_row_that_the_recipe_lacks_is_reported_where_it_is_named() -> None:
@@ -182,7 +189,7 @@ def test_a_run_folder_is_inside_the_runs_folder(tmp_path: Path, file: str, row: 
 @pytest.mark.parametrize(
     ("line", "message"),
     [("about: 3", "about: wants str, got int 3"), ('about: ""', "about: is empty; say what the recipe is for"),
-     ('about: x\ndtype: ""', 'dtype: unknown dtype ""')],
+     ('about: x\ndtype: ""', 'dtype: wants one of auto, float32, bfloat16, got ""')],
 )  # fmt: skip
 def test_a_mistake_at_the_top_of_a_recipe_is_reported_once(line: str, message: str) -> None:
     Path("base.yaml").write_text(f"{line}\nstages: {{}}\n", encoding="utf-8")

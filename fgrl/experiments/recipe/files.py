@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fgrl.base import files, foreign
-from fgrl.experiments.recipe.merging import ROW, TOP, merge, misfit
+from fgrl.experiments.recipe.merging import ROW, TOP, merge
 from fgrl.registry.annotations import described
 from fgrl.registry.context import FAILED
 from fgrl.registry.explaining import nearby
@@ -25,6 +25,8 @@ SEPARATOR = "::"
 """Between a recipe's file and the name of one of its rows: `recipes/rtt_qwen3.yaml::aon`."""
 OTHER_RECIPE, OTHER_ROW = "recipe", "row"
 """Overrides that choose what runs, instead of a value in it."""
+_KINDS = (("about", str, "str"), ("vars", dict, "a mapping of variables"), ("stages", dict, "a mapping of stages"))
+"""What must fit in each layer, since it is merged or would hide what is below; with words for it."""
 _ENTRIES = "write entries, name: ..., without the dashes or brackets of a list"
 
 
@@ -84,18 +86,16 @@ def chosen(address: Address, overrides: Sequence[str]) -> tuple[Address, list[st
     """Return the recipe that is meant, where `recipe=FILE[::ROW]` or `row=ROW` among the overrides chooses another one,
     and the other overrides. `row=null` is the file's own recipe.
     """
-    rest = []
+    other, rest = {OTHER_RECIPE: str(address), OTHER_ROW: ""}, []
     for text in overrides:
-        name, equals, value = text.partition("=")
-        if equals and name == OTHER_RECIPE and value.strip():
-            address = Address.parse(Path(value.strip()))
-        elif not equals or name != OTHER_ROW or not value.strip():
+        name, _, value = text.partition("=")
+        if name in other and value.strip():
+            other[name] = value.strip()
+        else:
             rest.append(text)
-    for text in overrides:
-        name, equals, value = text.partition("=")
-        if equals and name == OTHER_ROW and value.strip():
-            row = value.strip()
-            address = Address(address.file, None if row in ("null", "None") else row)
+    address = Address.parse(other[OTHER_RECIPE])
+    if row := other[OTHER_ROW]:
+        address = Address(address.file, None if row in ("null", "None") else row)
     return address, rest
 
 
@@ -155,8 +155,7 @@ class _File:
 
     @property
     def rows(self) -> dict[str, Tree]:
-        rows = self.tree.get("rows")
-        return {} if rows is None else rows.children
+        return self.tree.under("rows")
 
 
 class _Reading:
@@ -299,13 +298,12 @@ def _top(tree: Tree, problems: list[Problem]) -> dict[str, Tree] | None:
     None when they cannot be merged with others.
     """
     entries, readable = _layer(tree, TOP, "a recipe", (), problems)
-    about = entries.get("about")
-    if about is None:
+    if "about" not in entries:
         hint = 'the first key says what the recipe is for: about: "..."'
         problems.append(Problem(("about",), "missing; wants str", hint, tree.place))
     if "rows" in entries:
         entries["rows"] = _rows(entries["rows"], problems)
-    return entries if readable and (about is None or about.value is not None) else None
+    return entries if readable else None
 
 
 def _rows(tree: Tree, problems: list[Problem]) -> Tree:
@@ -354,14 +352,14 @@ def _layer(
             problems.append(Problem((*path, key), message, alternatives(meant, known, before=before), inner.place))
         entries[meant or key] = inner
     readable = True
-    for key in ("vars", "stages", "about"):
+    for key, kind, words in _KINDS:
         part = entries.get(key)
-        if part is None or (part.value is None and key != "about"):
+        if part is None or isinstance(part.value, kind) or (part.value is None and key != "about"):
             continue
-        wrong = misfit(key, part.plain())
-        readable = readable and (key == "about" or isinstance(part.value, dict))
-        if wrong is not None:
-            problems.append(
-                Problem((*path, key), wrong, _ENTRIES if isinstance(part.value, list) else None, part.place)
-            )
+        entries[key] = Tree(FAILED, part.place)
+        readable = readable and key == "about"
+        if part.value is not FAILED:
+            wrong = f"wants {words}, got {described(part.plain())}"
+            hint = _ENTRIES if isinstance(part.value, list) else None
+            problems.append(Problem((*path, key), wrong, hint, part.place))
     return entries, readable

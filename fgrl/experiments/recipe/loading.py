@@ -20,8 +20,8 @@ from fgrl.base import files, lazy, native, sanitizing
 from fgrl.base.files import sha256_of_code
 from fgrl.experiments.recipe import graph, interpolation, merging
 from fgrl.experiments.recipe.files import Address, chosen, read
-from fgrl.experiments.recipe.merging import DTYPES, misfit
-from fgrl.experiments.recipe.tracking import Tracking, read_tracking
+from fgrl.experiments.recipe.top import Top
+from fgrl.experiments.recipe.tracking import Tracking
 from fgrl.kinds import Stage
 from fgrl.registry import Context, Problem, Problems
 from fgrl.registry.annotations import described, shown
@@ -35,12 +35,6 @@ from fgrl.registry.tree import Tree, scalar
 from fgrl.types import Ref
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-LARGEST_SEED = 2**32 - 1
-"""Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
-DTYPE = (
-    "Meaning of `dtype: auto` and `precision: auto`: float32, bfloat16, or auto, which is what the device multiplies "
-    "natively."
-)
 _SECRET = "looks like a secret, by its name or by its form, and a recipe is copied into runs, reports and exports"
 _INSTEAD = (
     "put it into an environment variable and the variable's name into the recipe (for example api_key_env: MY_KEY), and read it "
@@ -134,12 +128,11 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     problems += [Problem(path, _SECRET, _INSTEAD) for path in sanitizing.secrets_in(data)]
     reading = _Reading(merged, data, problems)
     data["imports"] = reading.imports(layers)
-    tracking = read_tracking(data.get("track"), reading.context)
-    built = reading.stages()
-    stages = reading.checked(built, dropped)
+    top = reading.built()
+    stages = reading.checked(top, dropped)
     if not problems or any("${vars." in problem.message for problem in wrong):
         problems += _unused_variables(layers, merged)
-    if problems:
+    if top is None or problems:
         placed = [reading.placed(problem) for problem in problems]
         once = {(problem.path, problem.message, problem.place): problem for problem in reversed(placed)}
         raise Problems([problem for problem in placed if problem is once[problem.path, problem.message, problem.place]])
@@ -151,19 +144,20 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
                 for remark in part.remarks():
                     if remark not in said:
                         reading.context.note(("stages", name, *inside), remark)
-    reading.note_unused_dtype()
+    if not reading.auto and data.get("dtype") in get_args(native.DType):
+        reading.context.note(("dtype",), "changes nothing: no dtype and no precision of this recipe is auto")
     known = {key: data[key] for key in ("about", "seed", "dtype", "imports", "vars", "track") if data.get(key)}
     return Recipe(
         path=address.file,
         row=address.row,
-        about=data["about"],
-        seed=data.get("seed", 0),
-        data={"about": data["about"], "seed": data.get("seed", 0), **known}
+        about=top.about,
+        seed=top.seed,
+        data={"about": top.about, "seed": top.seed, **known}
         | {"stages": {name: data["stages"][name] for name in stages}},
         stages=stages,
         origins={key: interpolation.origin(merged, key).place for key, _ in leaves(data)},
         auto=reading.auto,
-        tracking=tracking,
+        tracking=top.trackers,
         sources={file: sha256_of_code(file.read_bytes()) for file in sorted(_by_recipes)},
         notes=[str(reading.placed(note)) for note in reading.context.notes],
     )
@@ -186,28 +180,15 @@ class _Reading:
     auto: dict[Key, Auto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.context = Context(folder=self._folder, dropped=self._dropped, auto=self._resolved, problems=self.problems)
-        for key in ("about", "seed", "dtype", "vars"):
-            self._top(key)
-        seed, dtype = self.data.get("seed"), self.data.get("dtype")
-        if type(seed) is int and not 0 <= seed <= LARGEST_SEED:
-            self.problem(("seed",), f"wants a number from 0 to {LARGEST_SEED}, got {shown(seed)}")
-        if isinstance(dtype, str) and dtype not in DTYPES:
-            self.problem(("dtype",), f"unknown dtype {shown(dtype)}", alternatives(dtype, DTYPES))
+        self.context = Context(
+            folder=lambda path: interpolation.origin(self.tree, path).place.folder,
+            dropped=self._dropped,
+            auto=self._resolved,
+            problems=self.problems,
+        )
 
     def problem(self, path: Key, message: str, hint: str | None = None) -> None:
         self.problems.append(Problem(path, message, hint))
-
-    def _top(self, key: str) -> None:
-        if key not in self.data:
-            return
-        message = misfit(key, self.data[key])
-        if self.data[key] is None and key != "about":
-            del self.data[key]
-            if key == "vars" or self.tree.children[key].dropped:
-                return
-        if message is not None:
-            self.problem((key,), message)
 
     def imports(self, layers: Sequence[Tree]) -> list[str]:
         """Import the user files of all layers, parents first. Returns their absolute paths."""
@@ -228,9 +209,8 @@ class _Reading:
                     message = f"wants a file, got {described(item.plain())}"
                     self.problems.append(Problem(("imports", index), message, None, item.place))
                     continue
-                file = files.expanded(item.value)
-                folder = item.place.file.parent if item.place.file is not None else Path.cwd()
-                wanted.setdefault((folder / file).resolve(), (("imports", index), item.place))
+                file = item.place.folder / files.expanded(item.value)
+                wanted.setdefault(file.resolve(), (("imports", index), item.place))
         for file in _by_recipes - set(wanted).union(*map(used_by, filter(files.is_file, wanted))):
             forget_file(file)
         _by_recipes.clear()
@@ -250,46 +230,46 @@ class _Reading:
                 self.problems += raised.problems
         return [str(file) for file in wanted]
 
-    def stages(self) -> dict[str, Any]:
-        """Every stage built, or `FAILED`."""
-        node = self.data.get("stages")
-        if not isinstance(node, dict) or not node:
-            if node is not FAILED:
-                wrong = f"wants a mapping of stages, got {described(node)}"
-                missing = "missing; wants a mapping of stages: {name: ...}"
-                self.problem(("stages",), wrong if "stages" in self.data else missing, "fgrl list stage")
-            self.data["stages"] = {}
-            return {}
-        built = {}
-        self.context.stages = list(node)
-        for name in node:
+    def built(self) -> Top | None:
+        """Return the recipe, or None where it has problems; then they are in the context."""
+        nodes = self._stages()
+        self.context.stages = list(nodes)
+        for name in nodes:
             if not _STAGE_NAME.fullmatch(name):
-                self.problem(
-                    ("stages", name),
-                    f"{shown(name)} cannot be a stage's name; use at most 100 letters, digits, _ and -",
-                )
-            try:
-                built[name] = registry.build(Stage, node[name], path=("stages", name), context=self.context)
-            except Problems:
-                built[name] = FAILED  # its problems are in the context
-            if isinstance(node[name], str):
-                node[name] = {"name": node[name]}
-        return built
+                wrong = f"{shown(name)} cannot be a stage's name; use at most 100 letters, digits, _ and -"
+                self.problem(("stages", name), wrong)
+        own = {key: self.data[key] for key in ("about", "seed", "dtype", "track", "stages") if key in self.data}
+        try:
+            top = registry.build(Top, own, context=self.context)
+            return top if isinstance(top, Top) else None  # what has problems of its own already
+        except Problems:
+            return None
+        finally:
+            nodes.update({name: {"name": node} for name, node in nodes.items() if isinstance(node, str)})
+            for key in [key for key, value in self.data.items() if value is None]:
+                del self.data[key]  # it has its default again
 
-    def checked(self, built: dict[str, Any], dropped: dict[str, Place]) -> dict[str, Stage]:
+    def _stages(self) -> dict[str, Any]:
+        """Return the data of each stage."""
+        nodes = self.data.get("stages")
+        return nodes if isinstance(nodes, dict) else {}
+
+    def checked(self, top: Top | None, dropped: dict[str, Place]) -> dict[str, Stage]:
         """Return the stages in order of execution; references that do not fit are problems."""
-        refs, wrong = graph.check({name: self._class(name) for name in built}, dropped, self.context.refs)
+        classes = {name: self._class(name) for name in self._stages()}
+        refs, wrong = graph.check(classes, dropped, self.context.refs)
         self.problems += wrong
         needs: graph.Graph = {
-            name: list(dict.fromkeys(ref.ref.stage for ref in refs if ref.path[1] == name)) for name in built
+            name: list(dict.fromkeys(ref.ref.stage for ref in refs if ref.path[1] == name)) for name in classes
         }
         circle = graph.circle(needs, refs)
         self.problems += circle
-        stages = {} if circle else {name: built[name] for name in graph.order(needs)}
-        if not self.problems:
-            for name, stage in stages.items():
-                for path, message in stage.misfits(stages):
-                    self.problem(("stages", name, *path), message)
+        if top is None or circle:
+            return {}
+        stages = {name: top.stages[name] for name in graph.order(needs)}
+        for name, stage in stages.items() if not self.problems else ():
+            for path, message in stage.misfits(stages):
+                self.problem(("stages", name, *path), message)
         return stages
 
     def _class(self, name: str) -> type[Stage] | None:
@@ -328,10 +308,6 @@ class _Reading:
                 problem.hint = "\n".join(filter(None, (problem.hint, *notes))) or None
         return problem
 
-    def _folder(self, path: Key) -> Path:
-        file = interpolation.origin(self.tree, path).place.file
-        return file.parent if file is not None else Path.cwd()
-
     def _resolved(self, path: Key, values: ByDevice) -> str:
         """Return the meaning of `auto` at a path of the stages: by the recipe's `dtype`, else by the device of the
         stage.
@@ -350,11 +326,6 @@ class _Reading:
         self.auto[path] = Auto(value, meant.dtype, meant.why)
         return value
 
-    def note_unused_dtype(self) -> None:
-        """Note a `dtype` that decides nothing."""
-        if not self.auto and self.data.get("dtype") in get_args(native.DType):
-            self.context.note(("dtype",), "changes nothing: no dtype and no precision of this recipe is auto")
-
     def _dropped(self, path: Key) -> bool:
         tree, rest = interpolation.source(self.tree, path)
         return tree.dropped and not rest
@@ -362,16 +333,16 @@ class _Reading:
 
 def _drop_stages(recipe: Tree) -> dict[str, Place]:
     """Take out the stages that are set to null; returns where they were."""
-    stages = recipe.get("stages")
-    dropped = {name: stage.place for name, stage in stages.children.items() if stage.dropped} if stages else {}
+    stages = recipe.under("stages")
+    dropped = {name: stage.place for name, stage in stages.items() if stage.dropped}
     for name in dropped:
-        del recipe.children["stages"].children[name]
+        del stages[name]
     return dropped
 
 
 def _unused_variables(layers: Sequence[Tree], merged: Tree) -> list[Problem]:
     """Variables that this recipe brings in and that nothing uses: most likely the misspelled name of another."""
-    inherited = {name for layer in layers[1:] for name in _variables(layer)}
+    inherited = {name for layer in layers[1:] for name in layer.under("vars")}
     used = {
         path[:2]
         for tree in (*layers, merged)
@@ -386,14 +357,9 @@ def _unused_variables(layers: Sequence[Tree], merged: Tree) -> list[Problem]:
             alternatives(name, sorted(inherited)) or f"remove it, or use it: ${{vars.{name}}}",
             tree.place,
         )
-        for name, tree in _variables(layers[0]).items()
+        for name, tree in layers[0].under("vars").items()
         if name not in inherited and not used & {("vars",), ("vars", name)}
     ]
-
-
-def _variables(layer: Tree) -> dict[str, Tree]:
-    tree = layer.get("vars")
-    return tree.children if tree is not None else {}
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,10 @@ def placed(file: Path, recipe: Recipe) -> list[str]:
     does not train or draw, and for fields that none of its engines has.
     """
     machines = read(file)
-    engines = {name: list(_engines(stage)) for name, stage in recipe.stages.items()}
+    engines = {
+        name: [(path, part) for path, part in walk(stage) if isinstance(part, Engine)]
+        for name, stage in recipe.stages.items()
+    }
     training = [name for name, stage in recipe.stages.items() if "train" in type(stage).model_fields]
     sharing = [name for name, stage in recipe.stages.items() if "devices" in type(stage).model_fields]
     for name, place in machines.stages.items():
@@ -158,12 +161,6 @@ def _given(place: Place | None) -> dict[str, object]:
 
 def _trains(place: StagePlace) -> bool:
     return bool(_given(place)) or not place.engine
-
-
-def _engines(stage: Settings) -> Iterator[tuple[tuple[str | int, ...], Engine]]:
-    for path, part in walk(stage):
-        if isinstance(part, Engine):
-            yield path, part
 
 
 def _places(engine: Engine) -> list[str]:

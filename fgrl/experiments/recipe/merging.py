@@ -8,40 +8,16 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import reduce
-from typing import Any, get_args
 
-from fgrl.base import foreign, native
+from fgrl.base import foreign
+from fgrl.experiments.recipe.top import Row, Top
 from fgrl.registry.annotations import described
 from fgrl.registry.building import BARE
-from fgrl.registry.context import FAILED
 from fgrl.registry.problems import Key, Place, Problem, alternatives, nearest
-from fgrl.registry.settings import AUTO
 from fgrl.registry.tree import COMMAND_LINE, Text, Tree, parse
 
-TOP = ("about", "extends", "imports", "vars", "seed", "dtype", "track", "stages", "rows")
-"""Keys of a recipe, in the order in which they are usually written."""
-ROW = tuple(key for key in TOP if key != "rows")
-"""Keys of a row."""
-DTYPES = (AUTO, *get_args(native.DType))
-_WANTED: dict[str, tuple[type, str]] = {
-    "about": (str, "str"),
-    "seed": (int, "int"),
-    "dtype": (str, f"one of {', '.join(DTYPES)}"),
-    "vars": (dict, "a mapping of variables"),
-    "stages": (dict, "a mapping of stages"),
-}
-"""Type of the entries at the top of a recipe, and the words for it."""
-
-
-def misfit(key: str, value: Any) -> str | None:
-    """Return what is wrong with the type of an entry at the top of a recipe or a row."""
-    kind, words = _WANTED[key]
-    if value is FAILED or (
-        isinstance(value, kind) and not isinstance(value, bool) and (key != "about" or str(value).strip())
-    ):
-        return None
-    is_empty = key == "about" and isinstance(value, str)
-    return "is empty; say what the recipe is for" if is_empty else f"wants {words}, got {described(value)}"
+TOP, ROW = tuple(Top.model_fields), tuple(Row.model_fields)
+"""Keys of a recipe and of a row, in the order in which they are usually written."""
 
 
 def merge(below: Tree, above: Tree) -> Tree:
@@ -147,7 +123,7 @@ def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
     if top not in TOP:
         wanted = value.place.text.partition("=")[2]
         others = alternatives(top, ["vars", "seed", "dtype", "stages", "about"])
-        whole = f"vars.{top}" if path[0] in _entries(recipe, "vars") else _in_a_stage(recipe, path)
+        whole = f"vars.{top}" if path[0] in recipe.under("vars") else _in_a_stage(recipe, path)
         raise _Refused(f'unknown key "{top}"', f'did you mean "{whole}={wanted}"?' if whole else others)
     below, rest = recipe.at(path)
     if value.value == {} and not rest and (below.children or isinstance(below.value, str)):
@@ -155,7 +131,7 @@ def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
     if len(path) == 1 and top in ("vars", "stages") and value.value is not None and not isinstance(value.value, dict):
         raise _Refused(f"wants a mapping, got {described(value.plain())}", f"to set one: {top}.name=...")
     if len(path) > 1 and top in ("vars", "stages"):
-        known, second = list(_entries(recipe, top)), str(path[1])
+        known, second = list(recipe.under(top)), str(path[1])
         adds = top == "stages" and len(path) == 2 and "name" in value.children
         if second not in known and not adds:
             what = "stage" if top == "stages" else "variable"
@@ -166,7 +142,7 @@ def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
 
 def _in_a_stage(recipe: Tree, path: Key) -> str | None:
     """Return the place in a stage that is meant by a path without `stages`, or by a name of another toolkit."""
-    stages, name = _entries(recipe, "stages"), ".".join(map(str, path))
+    stages, name = recipe.under("stages"), ".".join(map(str, path))
     if str(path[0]) in stages:
         return f"stages.{name}"
     for meant in (name, *foreign.places(name.lstrip("-+")), *foreign.places(str(path[-1]).lstrip("-"))):
@@ -176,8 +152,3 @@ def _in_a_stage(recipe: Tree, path: Key) -> str | None:
             if len(rest) <= (len(parts) > 1):
                 return f"stages.{stage}.{meant}"
     return None
-
-
-def _entries(recipe: Tree, key: str) -> dict[str, Tree]:
-    inner = recipe.get(key)
-    return inner.children if inner is not None else {}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from fgrl import registry
 from fgrl.experiments.recipe.files import Address, read
-from fgrl.experiments.recipe.loading import DTYPE, know_components
-from fgrl.kinds import Stage
-from fgrl.registry.annotations import full, inside, is_component, is_settings, members, value_type
+from fgrl.experiments.recipe.loading import know_components
+from fgrl.experiments.recipe.top import Top
+from fgrl.registry.annotations import contents, full, is_component, is_settings, members, value_type
 from fgrl.registry.building import BARE
 from fgrl.registry.describing import default
 from fgrl.registry.docstrings import field_help, first_sentence
@@ -37,33 +36,19 @@ def keys_below(address: Path | str, path: Key) -> dict[str, Settable]:
     tree, _layers, _problems = read(Address.parse(address))
     if tree is None:
         return {}
-    if not path:
-        return {
-            "seed": Settable("Of everything random."),
-            "dtype": Settable(DTYPE),
-            "stages": Settable("The steps by name.", has_keys=True),
-            "vars": Settable("Values for ${vars.name}.", has_keys=True),
-        }
-    if path[0] == "vars":
-        inner, rest = tree.at(path)
-        return {} if rest else dict.fromkeys(inner.children, Settable())
-    if path[0] != "stages":
-        return {}
-    if len(path) == 1:
-        stages = _entries(tree.get("stages"))
-        return {name: Settable(f"stage {_name_of(stage)}", has_keys=True) for name, stage in stages.items()}
     know_components()
-    return _keys(tree.get("stages"), path[1:])
+    keys = _keys(tree, path)
+    return keys if path else {key: keys[key] for key in ("seed", "dtype", "stages", "vars")}
 
 
 def _keys(node: Tree | None, path: Key) -> dict[str, Settable]:
-    """Return the keys below a path into the stages of a recipe."""
-    annotation, value = cast(Any, Mapping[str, Stage]), cast(Any, None)
+    """Return the keys below a path into a recipe."""
+    annotation, value = cast(Any, Top), cast(Any, None)
     for part in path:
         cls = _class(annotation, node, value)
         node = None if node is None else node.get(int(part) if str(part).isdigit() else part)
         if cls is None:
-            annotation, value = inside(annotation) or Any, None
+            annotation, value = contents(annotation) or Any, None
         elif (field := cls.model_fields.get(str(part))) is not None:
             annotation = full(field)
             value = getattr(value, str(part)) if isinstance(value, cls) else default(field)
@@ -71,16 +56,13 @@ def _keys(node: Tree | None, path: Key) -> dict[str, Settable]:
             return {}
     cls = _class(annotation, node, value)
     if cls is not None:
-        return _fields(cls)
-    return dict.fromkeys(_entries(node), Settable(has_keys=_has_keys(inside(annotation) or Any)))
-
-
-def _fields(cls: type[Settings]) -> dict[str, Settable]:
-    own = {"name": Settable("Which component.")} if issubclass(cls, Component) else {}
-    return own | {
-        name: Settable(first_sentence(field_help(cls, name)), has_keys=_has_keys(full(field)))
-        for name, field in cls.model_fields.items()
-    }
+        own = {"name": Settable("Which component.")} if issubclass(cls, Component) else {}
+        return own | {
+            name: Settable(first_sentence(field_help(cls, name)), has_keys=_has_keys(full(field)))
+            for name, field in cls.model_fields.items()
+        }
+    has_keys = _has_keys(contents(annotation) or Any)
+    return {name: Settable(_name_of(inner), has_keys) for name, inner in _entries(node).items()}
 
 
 def _has_keys(annotation: Any) -> bool:

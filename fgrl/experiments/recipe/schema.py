@@ -10,9 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fgrl import registry
-from fgrl.experiments.recipe.merging import DTYPES
-from fgrl.experiments.recipe.tracking import TRACKERS
-from fgrl.registry import Component, Settings
+from fgrl.experiments.recipe.top import Top
+from fgrl.registry import Settings
 from fgrl.registry.annotations import full, is_component, is_ref, is_settings, item_type, members, value_type
 from fgrl.registry.building import accepts_bare
 from fgrl.registry.describing import default, limits
@@ -36,54 +35,19 @@ _LENGTH = {"min_length": "minItems", "max_length": "maxItems"}
 
 def schema() -> Schema:
     """JSON Schema (2020-12) of a recipe over everything that is registered now."""
-    from fgrl.experiments.recipe.loading import DTYPE, know_components
+    from fgrl.experiments.recipe.loading import know_components
 
     know_components()
     definitions: Schema = {}
     for kind in registry.kinds():
         _define_kind(kind, definitions)
-    text = {"type": "string"}
-    texts = {"type": "array", "items": text}
-    stage = {"$ref": "#/$defs/stage"}
-    own = [_closed({name: _object(cls, definitions, {})}, [name]) for name, cls in TRACKERS.items()]
-    trackers = {"items": _any({"enum": list(TRACKERS)}, *own)}
-    row: Schema = {
-        "about": text | {"description": "What the recipe is for, in one sentence."},
-        "extends": _any(text, texts) | {"description": "Rows of this recipe that this one changes; the last one wins."},
-        "imports": texts | {"description": "Python files with components, relative to this recipe."},
-        "vars": _nullable("object") | {"description": "Values for ${vars.name}; null = to be set by the user."},
-        "seed": _any({"type": "integer", "minimum": 0}, _INTERPOLATED) | {"description": "Of everything random."},
-        "dtype": _any({"enum": list(DTYPES)}, _INTERPOLATED) | {"description": DTYPE},
-        "track": _nullable("array") | trackers
-        | {"description": "Where metrics go besides the run's own logs: tensorboard, {wandb: {project: ...}}, {mlflow: {experiment: ...}}."},
-        "stages": {"type": "object", "additionalProperties": _any(stage, _NULL)}
-        | {"description": "The steps by name; ${out:name} is what a step makes."},
-    }  # fmt: skip
-    recipe = row | {
-        "extends": text | {"description": "The recipe that this one changes: a file, or a row of one."},
-        "rows": {"type": "object", "additionalProperties": _closed(row)}
-        | {"description": "Variants of this recipe by name: `fgrl run FILE::ROW`."},
-    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "fgrl recipe",
-        **_closed(recipe, ["about"]),
+        **_object(Top, definitions, {}),
+        "required": ["about"],
         "$defs": definitions,
     }
-
-
-def _any(*options: Schema) -> Schema:
-    return {"anyOf": list(options)}
-
-
-def _nullable(kind: str) -> Schema:
-    return {"type": [kind, "null"]}
-
-
-def _closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
-    """Return a mapping with these keys and no others."""
-    mapping: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return mapping | ({"required": list(required)} if required else {})
 
 
 def _define_kind(kind: str, definitions: Schema) -> None:
@@ -109,7 +73,7 @@ def _define_kind(kind: str, definitions: Schema) -> None:
 
 def _object(cls: type[Settings], definitions: Schema, own: Schema) -> Schema:
     properties = {**own, **{name: _field(cls, name, field, definitions) for name, field in cls.model_fields.items()}}
-    mapping = _closed(properties)
+    mapping: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     about = (cls.__doc__ or "").strip().split("\n\n")[0]
     return {"description": " ".join(about.split()), **mapping} if about else mapping
 
@@ -144,7 +108,7 @@ def _schemas_of(annotation: Any, definitions: Schema, bounded: Schema) -> Sequen
     if is_ref(annotation):
         return [{"type": "string", "pattern": r"^\$\{"}]
     if is_component(annotation):
-        return [_component(annotation)]
+        return [{"$ref": f"#/$defs/{registry.kind_of(annotation)}"}]
     if is_settings(annotation):
         return _settings(annotation, definitions)
     size = {_LENGTH[key]: limit for key, limit in bounded.items() if key in _LENGTH}
@@ -155,10 +119,6 @@ def _schemas_of(annotation: Any, definitions: Schema, bounded: Schema) -> Sequen
         inside = _options(value, definitions, {})
         return [{"type": "object", "additionalProperties": {"anyOf": [*inside, _INTERPOLATED, _NULL]}}]
     return [{}]
-
-
-def _component(cls: type[Component]) -> Schema:
-    return {"$ref": f"#/$defs/{registry.kind_of(cls)}"}
 
 
 def _settings(cls: type[Settings], definitions: Schema) -> list[Schema]:

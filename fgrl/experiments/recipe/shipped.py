@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 from fgrl.base import files
@@ -49,10 +48,9 @@ def by_name(address: Path | str) -> Path | None:
     given = Address.parse(address)
     if given.file.is_absolute() or ".." in given.file.parts:
         return None
-    return next(
-        (Path(str(Address(file, given.row))) for file in _places(given.file) if files.is_file(file)),
-        None,
-    )
+    file = given.file if given.file.suffix == SUFFIX else given.file.with_name(f"{given.file.name}{SUFFIX}")
+    found = next((folder / file for folder in folders() if files.is_file(folder / file)), None)
+    return None if found is None else Path(str(Address(found, given.row)))
 
 
 def similar(name: Path | str) -> str | None:
@@ -61,8 +59,3 @@ def similar(name: Path | str) -> str | None:
     known = shipped_names()
     last = [known_name for known_name in known if known_name.rpartition("/")[2] == word]
     return last[0] if len(last) == 1 else nearest(word, known)
-
-
-def _places(file: Path) -> Iterator[Path]:
-    for folder in folders():
-        yield folder / (file if file.suffix == SUFFIX else file.with_name(f"{file.name}{SUFFIX}"))

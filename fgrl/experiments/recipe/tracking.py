@@ -6,17 +6,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from fgrl import registry
 from fgrl.base.errors import Requires, Unavailable
-from fgrl.registry import Context, Settings
-from fgrl.registry.annotations import described
-from fgrl.registry.context import FAILED
-from fgrl.registry.problems import Key, alternatives
+from fgrl.registry import Settings
 
 WANDB_KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_DISABLED")
 WANDB_WITHOUT_KEY = ("offline", "disabled", "dryrun")
@@ -73,48 +68,4 @@ class MLflow(Settings):
         Requires("mlflow", "logging to MLflow needs the package mlflow", extra="mlflow").check()
 
 
-TRACKERS: dict[str, type[Settings]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": MLflow}
 Tracking = dict[str, Settings]
-
-
-def read_tracking(node: Any, context: Context) -> Tracking:
-    """`[tensorboard, {wandb: {project: p}}]` as settings by the tracker's name; mistakes become problems of
-    `context`.
-    """
-    if node is None or node is FAILED:
-        return {}
-    if not isinstance(node, list):
-        hint = f"write [{node}]" if isinstance(node, str) else None
-        context.problem(("track",), f"wants a list of trackers, got {described(node)}", hint)
-        return {}
-    tracking: Tracking = {}
-    for index, item in enumerate(node):
-        _add(item, ("track", index), tracking, context)
-    return tracking
-
-
-def _add(item: Any, path: Key, tracking: Tracking, context: Context) -> None:
-    if item is FAILED:
-        return
-    fields: Any = {}
-    if isinstance(item, str):
-        name = item
-    elif isinstance(item, dict) and len(item) == 1:
-        name, fields = next(iter(item.items()))
-        path = (*path, name)
-    else:
-        context.problem(
-            path, f"wants a tracker ({', '.join(TRACKERS)}), got {described(item)}", "for example {wandb: {project: p}}"
-        )
-        return
-    if name not in TRACKERS:
-        context.problem(path, f'unknown tracker "{name}"', alternatives(name, list(TRACKERS)))
-    elif name in tracking:
-        context.problem(path, f"{name} is named twice")
-    else:
-        try:
-            tracking[name] = registry.build(
-                TRACKERS[name], {} if fields is None else fields, path=path, context=context
-            )
-        except registry.Problems:
-            return  # they are in the context

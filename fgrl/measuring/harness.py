@@ -143,11 +143,10 @@ def evaluate(stage: Any, run: Any, manager: Any, model: Any, system: str | None,
         if generates({"": task}) and (options := generation(stage)):
             task.set_config(key="generation_kwargs", value=options, update=True)
     limits = [limit for limit in (stage.limit, run.limit) if limit is not None]
+    lm = huggingface.HFLM(pretrained=model.net, tokenizer=model.tokenizer, batch_size=stage.batch_size)
     with model.low_precision():
         evaluated = evaluator.evaluate(
-            lm=shared(
-                huggingface.HFLM(pretrained=model.net, tokenizer=model.tokenizer, batch_size=stage.batch_size), run
-            ),
+            lm=shared(lm, run),
             task_dict=loaded,
             limit=min(limits, default=None),
             bootstrap_iters=DRAWS,

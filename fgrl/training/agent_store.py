@@ -92,11 +92,8 @@ def cause(rank: int, world: int, how: bytes) -> BaseException:
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(ANSWER)
-    return (
-        found[0]
-        if found
-        else RankLost(f"the first node, {os.environ['MASTER_ADDR']}, has ended or cannot be reached: {NEXT_STEP}")
-    )
+    first = os.environ["MASTER_ADDR"]
+    return next(iter(found), RankLost(f"the first node, {first}, has ended or cannot be reached: {NEXT_STEP}"))
 
 
 def _cause(rank: int, world: int, how: bytes) -> BaseException:

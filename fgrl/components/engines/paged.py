@@ -123,11 +123,8 @@ class PagedDrawer(InProcess):
             self._try()
         self.rest()
         with self._drawing as inside:
-            net, dtype, gpus = (
-                self.model.transformer,
-                self._type(),
-                [self.model.device] * self.model.device.type.count("cuda"),
-            )
+            net, dtype, device = self.model.transformer, self._type(), self.model.device
+            gpus = [device] if device.type == "cuda" else []
             inside.enter_context(models.evaluating(self.model))
             inside.enter_context(copies.in_type_of(self.model.net, dtype))
             inside.enter_context(torch.random.fork_rng(gpus))

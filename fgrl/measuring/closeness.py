@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, PrivateAttr, field_validator
 
 from fgrl.base import lazy
+from fgrl.base.errors import Requires
 from fgrl.kinds.specs import ModelSpec
 from fgrl.registry import Settings, Unkeyed
 
@@ -19,6 +20,8 @@ EMPTY = -1.0
 
 class Closeness(Settings):
     """Settings of components that compare texts by a sentence encoder."""
+
+    requires = Requires("sentence_transformers", "a sentence encoder needs sentence-transformers", extra="metrics")
 
     encoder: ModelSpec = ModelSpec(base="all-minilm-l6-v2")
     """Sentence-transformers model: `all-minilm-l6-v2` (packaged), a hub id or a folder."""
@@ -36,6 +39,7 @@ class Closeness(Settings):
         return spec
 
     def setup(self, run: Any) -> None:
+        self.check_machine()
         self._run = run
         self._encoder = sentences.SentenceEncoder(
             self.encoder, run.cache, device=run.device, batch_size=self.batch_size, resolve=run.path

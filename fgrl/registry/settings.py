@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PrivateAttr
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from fgrl.base import native
+from fgrl.base.errors import Requires
 from fgrl.registry.problems import Problem
 
 
@@ -118,10 +119,15 @@ class Settings(BaseModel):
         """
         return []
 
+    requires: ClassVar[Requires | None] = None
+    """The optional package that it does not work without."""
+
     def check_machine(self) -> None:
         """Raise `Unavailable` where this machine lacks what these settings need: a package, a key, a GPU, a sandbox. Asked of
         every part of a recipe before the first stage of a run, so it is quick and imports no torch.
         """
+        if self.requires is not None:
+            self.requires.check()
 
     def remarks(self) -> list[str]:
         """Return remarks on values that are valid, but perhaps not intended: a note where a recipe is read."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, field_validator
 
 from fgrl.base import lazy
-from fgrl.base.errors import Unavailable
+from fgrl.base.errors import Requires, Unavailable
 from fgrl.base.sanitizing import Scrubber
 from fgrl.feedback.llm import tokens
 from fgrl.feedback.llm.cached import OPENING, Cached
@@ -42,6 +42,7 @@ class OpenAI(EndpointSettings, Cached):
     """
 
     concurrent = True
+    requires = Requires("openai", "the client openai needs the package openai", extra="endpoints")
 
     model: str = Field(min_length=1)
     """Name of the model at the endpoint."""
@@ -160,8 +161,8 @@ class OpenAI(EndpointSettings, Cached):
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def check_machine(self) -> None:
-        self._key()
         super().check_machine()
+        self._key()
 
     def endpoint(self, address: str) -> endpoints.Endpoint:
         """Return the endpoint at an address. Raise `Unavailable` if the key is missing."""

@@ -50,15 +50,14 @@ class OpenEnv(Environment):
     `reset` gets the seed and the other columns of the sample that the server accepts. Its observation is the prompt.
     """
 
+    requires = Requires("openenv", "the environment openenv needs the client of OpenEnv", extra="openenv")
+
     url: str
     """Address of the server: `http://127.0.0.1:8000`."""
     action: str = "message"
     """Field of an action that contains the text of a turn."""
     observation: str | None = None
     """Field of an observation that the policy reads; null: the whole observation, as JSON."""
-
-    def check_machine(self) -> None:
-        Requires("openenv", "the environment openenv needs the client of OpenEnv", extra="openenv").check()
 
     def begin(self, sample: Sample, seed: int) -> Episode:
         row = {name: value for name, value in sample.meta.items() if name != "seed"}

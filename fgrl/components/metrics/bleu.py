@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fgrl.base import lazy
+from fgrl.base.errors import Requires
 from fgrl.kinds import Meaning
 from fgrl.measuring.answer import Answer
 from fgrl.measuring.comparison import mean
@@ -31,6 +32,8 @@ class Bleu(Referenced):
         "bleu": Meaning("overlap with the reference (BLEU)", "higher"),
         "corpus": Meaning("overlap with the references over the corpus (BLEU)", "higher"),
     }
+
+    requires = Requires("sacrebleu", "the metric bleu needs the package sacrebleu", extra="metrics")
 
     aggregate: Literal["mean", "corpus"] = "mean"
     """`mean`: BLEU of each answer with its best reference (orders that a short answer does not have are left out),

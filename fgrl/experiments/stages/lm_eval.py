@@ -46,6 +46,7 @@ class LmEvalStage(Stage):
     """
 
     makes = Report
+    requires = Requires("lm_eval", "the stage lm_eval needs lm-evaluation-harness", extra="eval")
 
     models: dict[str, ModelSpec] = Field(min_length=1)
     """Models to compare, by the names that tables show."""
@@ -100,9 +101,6 @@ class LmEvalStage(Stage):
 
     def heads(self) -> dict[Key, tuple[ModelSpec, str]]:
         return {("models", name): (model, "lm") for name, model in self.models.items()}
-
-    def check_machine(self) -> None:
-        Requires("lm_eval", "the stage lm_eval needs lm-evaluation-harness", extra="eval").check()
 
     def run(self, run: Run) -> dict[str, Any]:
         self.check_machine()

@@ -111,6 +111,7 @@ class Cached(Client, ABC):
     # -- what it inherits -----------------------------------------------------------------------------------------------
 
     def check_machine(self) -> None:
+        super().check_machine()
         if self.budget_usd is not None and self.tariff() is None:
             model = self.identity()["model"]
             raise Unavailable(

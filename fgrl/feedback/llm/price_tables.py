@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -86,6 +87,8 @@ def listed(model: str, endpoint: str) -> types.PriceCalculation | None:
     lacks.
     """
     if not endpoint.startswith("https://"):  # no provider's; saves loading the package (about 0.7 s)
+        return None
+    if find_spec("genai_prices") is None:  # it comes with the client, which then says that it cannot ask
         return None
     try:
         return genai_prices.calc_price(genai_prices.Usage(), model, provider_api_url=endpoint)

@@ -89,8 +89,9 @@ def find(base: str, revision: str | None = None) -> tuple[dict[str, Any], Path |
     found = folder if folder.is_dir() else _in_hub_cache(base, revision)
     if found is not None:
         return _read(found), found
-    if revision is None and base in _known():
-        return _known()[base], None
+    known = _known().get(PACKAGES[base].origin if base in PACKAGES else base)
+    if revision is None and known is not None:
+        return known, None
     raise Unknown("config not on this machine")
 
 

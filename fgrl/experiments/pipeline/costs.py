@@ -57,8 +57,8 @@ def _seconds(part: Work, card: Card) -> float:
     passes = (part.passed / card.passing + part.trained / card.training) / (rate * part.devices)
     sent = card.served_step if part.served else card.layer * part.layers
     reading = card.bandwidth * 1e9 * card.reading
-    computed = max(part.read / reading, part.computed / (rate * card.stepping)) + part.cached / reading
-    step = max(sent, computed) if card.overlaps else sent + computed
+    read, computed, cached = part.read / reading, part.computed / (rate * card.stepping), part.cached / reading
+    step = max(sent, max(read, computed) + cached) if card.overlaps else sent + read + computed + cached
     return passes + part.steps * step + part.written / (card.disk * 1e9)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,12 +12,16 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from fgrl.experiments.pipeline import machine
 
-WIDTH, ROWS, LAYERS = 512, 256, 4
-"""Width and rows of the matrix products that are timed, and layers of the model that is timed."""
+WIDTH, ROWS, LAYERS = 512, 256, 16
+"""Width and rows of the matrix products that are timed, and layers of the model that is timed: its weights do not fit into the
+cache of a CPU.
+"""
 STEPPED = 32
 """Rows of a decoding step."""
 NARROW = 64
 """Width of a model whose matrix products take no time compared with sending its operations to the device."""
+LEAST_TIME = 1e-6
+"""Seconds that a difference of two times is at least."""
 REPEATED, LEAST = 5, 0.5
 """Minimum number of repetitions, and minimum seconds of all together. The shortest time counts, because other processes
 may compute at the same time.
@@ -33,17 +38,22 @@ def measure() -> dict[str, Any]:
     faster = max(products, key=products.__getitem__)
     model = _model(WIDTH, faster, device)
     tokens = torch.zeros(4, ROWS // 4, dtype=torch.long, device=device)
-    work = 2 * ROWS * sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, torch.nn.Linear))
+    linear = [layer.weight for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    work = 2 * ROWS * sum(weight.numel() for weight in linear)
     passed = work / _shortest(lambda: _passed(model, tokens), device)
     trained = 3 * work / _shortest(lambda: model(tokens, use_cache=False).logits.float().sum().backward(), device)
-    stepped = work * STEPPED / ROWS / _shortest(lambda: _passed(model, tokens.reshape(-1, 1)[:STEPPED]), device)
+    one, several = (_shortest(partial(_passed, model, tokens.reshape(-1, 1)[:rows]), device) for rows in (1, STEPPED))
+    stepped = work * (STEPPED - 1) / ROWS / max(several - one, LEAST_TIME)
     narrow = _model(NARROW, torch.float32, device)
+    sent = _shortest(lambda: _passed(narrow, tokens[:1, :1]), device)
     weights, row = (torch.ones(rows, 8 * WIDTH, device=device) for rows in (8 * WIDTH, 1))
+    bandwidth = weights.nbytes / _shortest(lambda: row @ weights.T, device)
+    read = sum(weight.nbytes for weight in linear) / max(one - sent, LEAST_TIME)
     found = {
         "memory": memory, "tflops": products[torch.bfloat16] / 1e12, "tflops_float32": products[torch.float32] / 1e12,
-        "bandwidth": weights.nbytes / _shortest(lambda: row @ weights.T, device) / 1e9, "reading": 1.0,
+        "bandwidth": bandwidth / 1e9, "reading": min(1.0, read / bandwidth),
         "passing": min(1.0, passed / products[faster]), "training": min(1.0, trained / products[faster]),
-        "stepping": min(1.0, stepped / products[faster]), "layer": _shortest(lambda: _passed(narrow, tokens[:1, :1]), device) / LAYERS,
+        "stepping": min(1.0, stepped / products[faster]), "layer": sent / LAYERS,
     }  # fmt: skip
     named = {"name": name, "usd": 0.0, "reserved": 2.0 if gpu else 0.5, "overlaps": gpu}
     return named | {field: float(f"{value:.3g}") for field, value in found.items()}

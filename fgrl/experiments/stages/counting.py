@@ -27,7 +27,7 @@ from fgrl.models.shapes import Unknown
 from fgrl.registry import Settings, name_of, walk
 from fgrl.training.memory import Loaded, PassShape, Role, bytes_of_weights, keys_and_values, loaded
 from fgrl.training.trainer import TrainSettings
-from fgrl.types import Ref
+from fgrl.types import Pairs, Ref
 
 local = lazy.load("fgrl.components.clients.local")
 
@@ -44,6 +44,8 @@ UNKNOWN, DRAWN = 0.5, 0.8
 """Assumed length of a text of unknown length, as a share of its limit; for any text, and for a response drawn by a
 model.
 """
+PAIRED = 0.8
+"""Assumed number of pairs that a stage makes, as a share of the most that it can make: not all responses of a prompt differ."""
 ADAPTER = 0.13
 """Number of operations that an adapter of one linear layer sends to the device, as a share of the operations of a whole
 layer of the model.
@@ -155,7 +157,9 @@ def _known(reader: Reader, peek: Peek) -> dict[str, float]:
     if name_of(reader)[1] == "critiques":  # other texts than those that they are about
         found = {"rows": found["rows"]} if "rows" in found else {}
     if stating := stated(reader, "expects", peek):
-        return found | {"rows": stating.samples * (stating.responses or 1)}
+        sources = [peek.stage(part) for _path, part in walk(reader) if isinstance(part, Ref)]
+        share = PAIRED if any(stage.makes is Pairs for stage in sources) else 1
+        return found | {"rows": stating.samples * (stating.responses or 1) * share}
     if "rows" not in found and (read := expected(reader, peek)):
         each = 1 if getattr(reader, "format", None) == "pairs" else read.responses or 1
         return found | {"rows": read.samples * each}

@@ -16,6 +16,7 @@ from fgrl.base.errors import DataError
 from fgrl.base.files import write_json
 from fgrl.experiments.stages import names
 from fgrl.kinds import Asker, Metric, Peek, Reader, Reward, Run, Stage, check_scorer
+from fgrl.kinds.needs import REFERENCE_OUTPUTS
 from fgrl.kinds.specs import ModelSpec, Sampling
 from fgrl.measuring import answer_files, comparison, given
 from fgrl.measuring.answer import Answer, read_answers, write_answers
@@ -166,17 +167,22 @@ class EvaluateStage(Stage, HeldOut):
         return [*roles, *sizes.of_metrics(self.every_metric())]
 
     def work(self, peek: Peek) -> Iterator[Work]:
-        """Yield the work of drawing from every model, of questions to local models about all answers, and of one pass
-        of these answers through each other model that measures them.
+        """Yield the work of drawing from every model, of passes of its answers through the model and the reference, of questions
+        to local models about all answers, and of one pass of these answers through each other model that measures them.
         """
         if self.sampling is None:  # all answers are given
             raise counting.Uncounted("its answers are given")
         texts = counting.texts(self.prompts, peek, self.sampling.max_prompt_tokens, self.sampling.max_new_tokens)
         drawn = replace(texts, rows=texts.rows * self.per_prompt, per_prompt=self.per_prompt)
         devices = self.processes()
+        read = self.needs().union(*(reward.needs() for reward in self.rewards.values()))
+        own = not read.isdisjoint({"logp", "kl", "old_logp", "ref_kl", "entropy"})
+        other = any(reward.reads_reference for reward in self.rewards.values())
+        other = other or not read.isdisjoint(REFERENCE_OUTPUTS | {"kl"})
         for name, model in self.models.items():
-            role = memory.Role(name, model)
+            role, often = memory.Role(name, model), (own or other) if name == self.likelihoods_of else own + other
             yield from counting.drawing(role, drawn, self.sampling, self.engine, peek, devices=devices)
+            yield counting.passing(f"pass of {name}", role, drawn, peek, devices, often)
         asking, answers = [*self.rewards.values(), *self.metrics], drawn.rows * len(self.models)
         for part in asking:
             yield from counting.answering(part, answers, texts.prompt + texts.response, peek, devices=devices)

@@ -173,10 +173,8 @@ def print_plan(plan: Plan, as_json: bool, limit: int | None = None, card: Card |
         echo(f"  {calls_together(estimates.values())}")
     if card is not None:
         unknown = costs.uncounted(open_stages, estimates)
-        paid = costs.together(estimates.values(), card)
-        echo(
-            f"  together on {card.count} x {card.name}: {_time(paid)}{', without ' * bool(unknown)}{', '.join(unknown)}"
-        )
+        paid = _time(costs.together(estimates.values(), card))
+        echo(f"  together on {card.count} x {card.name}: {paid}{', without ' * bool(unknown)}{', '.join(unknown)}")
     if missing_configs := unknown_models(plan):
         commands = "; ".join(f"hf download {name} config.json" for name in missing_configs)
         echo(f"  sizes that are unknown are known after: {commands}")

@@ -140,9 +140,8 @@ def foreign(checkpoint: Path, *, folder: bool) -> str:
         content = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
     except (pickle.UnpicklingError, *UNREADABLE) as error:
         return f"it cannot be loaded without executing code: {str(error).splitlines()[0]}"
-    missing = [
-        name for name in ("state_dict", "loops", "round") if not isinstance(content, dict) or name not in content
-    ]
+    known = content if isinstance(content, dict) else {}
+    missing = [name for name in ("state_dict", "loops", "round") if name not in known]
     return f"it has no {missing[0]}" if missing else ""
 
 

@@ -228,9 +228,8 @@ def _of_work(workload: Workload, known: dict[str, Loaded]) -> dict[str, int]:
             temporary["decoding_copy"] = max(model.size.in_layers() * width for model, width in copied)
     if workload.trained is not None:
         trained = {name: model for name, model in known.items() if roles[name].trained}
-        temporary["activations"] = sum(
-            _activations(model, roles[name], workload.trained, train) for name, model in trained.items()
-        )
+        held = (_activations(model, roles[name], workload.trained, train) for name, model in trained.items())
+        temporary["activations"] = sum(held)
     if train is not None and train.deepspeed and workload.trained is not None:
         width = 4 if train.precision == "32-true" else 2
         temporary["buckets"] = BUCKET * width * (1 if train.strategy == "deepspeed_stage_3" else 2)
@@ -251,9 +250,8 @@ def _peak(memory: dict[str, Any]) -> int:
     """
     roles = [value for value in memory.values() if isinstance(value, dict)]
     stays = sum(role["weights"] + role.get("optimizer", 0) for role in roles)
-    training = sum(role.get("gradients", 0) for role in roles) + sum(
-        memory.get(part, 0) for part in ("activations", "buckets")
-    )
+    held = sum(memory.get(part, 0) for part in ("activations", "buckets"))
+    training = held + sum(role.get("gradients", 0) for role in roles)
     drawing = sum(memory.get(part, 0) for part in ("kv_cache", "drawing", "decoding_copy"))
     return int(stays + max(training, drawing, memory.get("passes", 0)))
 

@@ -69,9 +69,8 @@ class TrainingModule(LightningModule):
             ),
             parallel=strategies.arguments(self.settings),
         )  # fmt: skip
-        if (
-            self.settings.strategy != "auto" and not torch.distributed.is_initialized()
-        ):  # one process, without a launcher
+        alone = not torch.distributed.is_initialized()  # one process, without a launcher
+        if self.settings.strategy != "auto" and alone:
             launching.join(self.run.device, store=torch.distributed.HashStore(), rank=0, world_size=1)
         with self._stack:
             fit(engine, self, self.run, self.settings)

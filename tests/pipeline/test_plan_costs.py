@@ -67,12 +67,12 @@ def test_seconds_of_a_part(work: Work, seconds: float) -> None:
     assert found["usd"] == pytest.approx(seconds * 8 / 3600)
 
 
-def test_a_cpu_sends_operations_and_computes_them_one_after_the_other() -> None:
+def test_a_cpu_sends_operations_reads_weights_and_computes_one_after_the_other() -> None:
     cpu, work = (
         CARD.model_copy(update={"overlaps": False}),
         Work("drawing", steps=100, layers=30, read=1e7, computed=1e9),
     )
-    assert costs.of({"memory": {"peak": 1}}, [work], cpu)["seconds"] == pytest.approx(100 * (0.03 + 0.02))
+    assert costs.of({"memory": {"peak": 1}}, [work], cpu)["seconds"] == pytest.approx(100 * (0.03 + 0.02 + 0.002))
 
 
 def test_what_is_drawn_ahead_takes_no_time_beside_longer_work() -> None:
@@ -212,19 +212,19 @@ def test_a_stage_without_work_says_so(peek: Peek) -> None:
     assert counting.of_stage(SimpleNamespace(work=uncounted), peek) == "nobody has counted"  # type: ignore[arg-type]
 
 
-def test_pairs_of_drawn_responses_are_as_many_as_were_drawn(peek: Peek) -> None:
+def test_pairs_of_drawn_responses_follow_from_as_many_as_were_drawn(peek: Peek) -> None:
     """Three responses to each of 100,000 prompts, through the stages between."""
     recipe = load(ROOT / "recipes" / "rla_llama3.yaml", [])
     peek.stages = recipe.stages
-    assert counting.texts(recipe.stages["reward_model"].data, peek, 2048, 64) == Texts(300_000, 1500, 20)
+    assert counting.texts(recipe.stages["reward_model"].data, peek, 2048, 64) == Texts(240_000, 1500, 20)
 
 
-def test_pairs_are_at_most_as_many_as_their_builder_makes(peek: Peek, tmp_path: Path) -> None:
-    """Three pairs of the six responses to each of 96 prompts."""
+def test_pairs_are_a_share_of_the_most_that_their_builder_makes(peek: Peek, tmp_path: Path) -> None:
+    """At most three pairs of the six responses to each of 96 prompts."""
     peek.stages = load(ROOT / "recipes" / "quickstart.yaml", []).stages
     pairs = peek.stages["pairs"]
     assert pairs.expects(peek) == Expected(288)
-    assert counting.texts(peek.stages["reward_model"].data, peek, 128, 128).rows == 288
+    assert counting.texts(peek.stages["reward_model"].data, peek, 128, 128).rows == round(0.8 * 288)
     assert pairs.model_copy(update={"max_pairs": 50}).expects(peek) == Expected(50)
     every = pairs.model_copy(update={"builder": build(PairBuilder, "all_ranked")})
     assert every.expects(peek) == Expected(96 * 15)
@@ -238,12 +238,12 @@ def test_pairs_are_at_most_as_many_as_their_builder_makes(peek: Peek, tmp_path: 
             "text2grad_qa", "policy",
             ["drawing actor", "drawing answers", "pass of actor", "training actor", "pass of critic", "training critic", "pass of reference"],
         ),
-        ("text2grad_qa", "evaluate", ["drawing sft", "drawing policy", "drawing answers"]),
+        ("text2grad_qa", "evaluate", ["drawing sft", "pass of sft", "drawing policy", "pass of policy", "drawing answers"]),
         ("text2grad_qa", "held_critiques", ["drawing answers"]),
         ("segment_ppo_llama3", "reward_model", ["pass of sft", "training reward_model"]),
         ("segment_ppo_llama3", "calibrate", ["pass of sft", "pass of reward_model"]),
         ("quickstart", "calibrate", ["pass of reward_model"]),  # on the pairs of the training, whose entropies are kept
-        ("segment_ppo_llama3", "evaluate", ["drawing sft", "drawing policy", "pass of reward segment"]),
+        ("segment_ppo_llama3", "evaluate", ["drawing sft", "pass of sft", "drawing policy", "pass of policy", "pass of reward segment"]),
         ("rla_llama3", "samples", ["drawing model"]),
     ],
 )  # fmt: skip

@@ -36,10 +36,8 @@ def together(estimates: Iterable[Mapping[str, Any]], card: Card) -> dict[str, fl
 
 def uncounted(stages: Mapping[str, Stage], estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the stages that load a model and whose time is unknown."""
-    loading = [
-        name for name, stage in stages.items() if any(isinstance(part, ModelSpec) for _path, part in walk(stage))
-    ]
-    return [name for name in loading if "seconds" not in estimates.get(name, {}).get("costs", {})]
+    unknown = [name for name in stages if "seconds" not in estimates.get(name, {}).get("costs", {})]
+    return [name for name in unknown if any(isinstance(part, ModelSpec) for _path, part in walk(stages[name]))]
 
 
 def _time(work: Sequence[Work] | str, card: Card) -> dict[str, Any]:

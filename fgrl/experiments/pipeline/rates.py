@@ -20,8 +20,6 @@ STEPPED = 32
 """Rows of a decoding step."""
 NARROW = 64
 """Width of a model whose matrix products take no time compared with sending its operations to the device."""
-LEAST_TIME = 1e-6
-"""Seconds that a difference of two times is at least."""
 REPEATED, LEAST = 5, 0.5
 """Minimum number of repetitions, and minimum seconds of all together. The shortest time counts, because other processes
 may compute at the same time.
@@ -43,12 +41,12 @@ def measure() -> dict[str, Any]:
     passed = work / _shortest(lambda: _passed(model, tokens), device)
     trained = 3 * work / _shortest(lambda: model(tokens, use_cache=False).logits.float().sum().backward(), device)
     one, several = (_shortest(partial(_passed, model, tokens.reshape(-1, 1)[:rows]), device) for rows in (1, STEPPED))
-    stepped = work * (STEPPED - 1) / ROWS / max(several - one, LEAST_TIME)
+    stepped = work * (STEPPED - 1) / ROWS / max(several - one, 1e-6)
     narrow = _model(NARROW, torch.float32, device)
     sent = _shortest(lambda: _passed(narrow, tokens[:1, :1]), device)
     weights, row = (torch.ones(rows, 8 * WIDTH, device=device) for rows in (8 * WIDTH, 1))
     bandwidth = weights.nbytes / _shortest(lambda: row @ weights.T, device)
-    read = sum(weight.nbytes for weight in linear) / max(one - sent, LEAST_TIME)
+    read = sum(weight.nbytes for weight in linear) / max(one - sent, 1e-6)
     found = {
         "memory": memory, "tflops": products[torch.bfloat16] / 1e12, "tflops_float32": products[torch.float32] / 1e12,
         "bandwidth": bandwidth / 1e9, "reading": min(1.0, read / bandwidth),

@@ -129,10 +129,8 @@ def placed(file: Path, recipe: Recipe) -> list[str]:
         known = training if _trains(place) else [name for name, own in engines.items() if own]
         known = known + sharing if _given(place).keys() == {"devices"} else known
         if name not in known:
-            what = "trains" if _trains(place) else "draws"
-            raise UsageError(
-                f"{file}: stages.{name}: the recipe has no stage of this name that {what}; {alternatives(name, known)}"
-            )
+            what, where = "trains" if _trains(place) else "draws", f"{file}: stages.{name}"
+            raise UsageError(f"{where}: the recipe has no stage of this name that {what}; {alternatives(name, known)}")
     overrides = [
         f"stages.{name}.train.{field}={value}"
         for name in training

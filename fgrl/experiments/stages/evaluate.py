@@ -180,9 +180,10 @@ class EvaluateStage(Stage, HeldOut):
         other = any(reward.reads_reference for reward in self.rewards.values())
         other = other or not read.isdisjoint(REFERENCE_OUTPUTS | {"kl"})
         for name, model in self.models.items():
-            role, often = memory.Role(name, model), (own or other) if name == self.likelihoods_of else own + other
+            role, often = memory.Role(name, model), max(own, other) if name == self.likelihoods_of else own + other
             yield from counting.drawing(role, drawn, self.sampling, self.engine, peek, devices=devices)
-            yield counting.passing(f"pass of {name}", role, drawn, peek, devices, often)
+            if often:
+                yield counting.passing(f"pass of {name}", role, drawn, peek, devices, often)
         asking, answers = [*self.rewards.values(), *self.metrics], drawn.rows * len(self.models)
         for part in asking:
             yield from counting.answering(part, answers, texts.prompt + texts.response, peek, devices=devices)

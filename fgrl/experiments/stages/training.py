@@ -68,9 +68,8 @@ class TrainingStage(Stage):
                 what = "every process would store the answers of its model in one SQLite file, which only one machine may write to"
             else:
                 continue
-            raise ValueError(
-                f"train.nodes {self.train.nodes} with {dotted(path)} {name_of(part)[1]}: {what}, or train on one node"
-            )
+            where = f"train.nodes {self.train.nodes} with {dotted(path)} {name_of(part)[1]}"
+            raise ValueError(f"{where}: {what}, or train on one node")
         return self
 
     def engines(self) -> dict[str, Engine]:

@@ -131,7 +131,7 @@ def test_smollm2(smollm2_dir: Path) -> None:
 
 def test_what_is_known_of_a_packaged_model_before_it_is_converted(smollm2_dir: Path) -> None:
     config = json.loads((smollm2_dir / "config.json").read_text())
-    for name, value in _known()["smollm2-135m-instruct"].items():
+    for name, value in _known()["HuggingFaceTB/SmolLM2-135M-Instruct"].items():
         assert config[name] == value, name
 
 

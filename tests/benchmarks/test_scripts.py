@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("warm")
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 SMALLEST = {
+    "client_connections": "--requests 4 --at-once 2 --latency 0 --rounds 1",
     "client_throughput": "--requests 4 --concurrency 2 --latency 0 --rounds 1",
     "credit_cost": "--base MODEL --iterations 1 --responses 8 --new-tokens 4",
     "critic_overhead": "--base MODEL --iterations 1 --responses 8 --new-tokens 4 --epochs 1 --critic-tokens 4",

@@ -114,12 +114,28 @@ def test_a_connection_that_is_not_accepted_in_time_costs_nothing(tmp_path: Path)
     assert client.counts()["calls"] == 0
 
 
-def test_connections_are_used_again(tmp_path: Path) -> None:
-    with FaultServer() as server:
-        client = a_client(server.url, a_run(tmp_path), concurrency=4)
+def test_connections_are_used_again_until_the_stage_ends(tmp_path: Path) -> None:
+    with FaultServer() as server, contextlib.closing(a_run(tmp_path)) as run:
+        client = a_client(server.url, run, concurrency=4)
         answers = client.complete(requests(60))
         assert server.connections <= 4
+        for number in range(5):  # as an environment asks: one question at a time
+            client.complete_alone([request(f"turn {number}")])
+        assert server.connections <= 4
+        assert server.open > 0
+        run.close()
+        until = time.monotonic() + HUNG
+        while server.open and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not server.open
+        client.complete([request("after it")])
     assert [answer.text for answer in answers] == [f"echo: q{number}" for number in range(60)]
+
+
+def test_more_than_a_hundred_connections_are_kept(tmp_path: Path) -> None:
+    with FaultServer(latency=0.2) as server, contextlib.closing(a_run(tmp_path)) as run:
+        a_client(server.url, run, concurrency=150).complete(requests(450))
+        assert server.connections <= 150
 
 
 @pytest.mark.parametrize(

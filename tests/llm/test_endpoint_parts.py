@@ -9,11 +9,12 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from patience import HUNG
 
 from fgrl.base.errors import Unavailable
 from fgrl.base.sanitizing import Scrubber
 from fgrl.components.clients.openai import OpenAI
-from fgrl.feedback.llm import chat_answer
+from fgrl.feedback.llm import background, chat_answer
 from fgrl.feedback.llm.endpoint import RateLimits
 from fgrl.feedback.llm.endpoint_errors import EndpointErrors, requested_pause
 from fgrl.feedback.llm.prices import Price
@@ -179,18 +180,18 @@ def test_tokens_are_counted_only_if_they_are_limited_and_may_exceed_a_burst() ->
 # -- connections -------------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_at_the_same_time_shares_connections() -> None:
+def test_connections_are_shared_until_they_are_closed_and_belong_to_one_loop() -> None:
     endpoint = OpenAI(model="m", api_key_env=None).endpoint("http://127.0.0.1:9/v1")
 
-    async def ask() -> None:
-        async with endpoint._connected() as first:
-            async with endpoint._connected() as second:
-                assert second is first
-            assert not first.is_closed()
-        assert first.is_closed()
-        async with endpoint._connected() as third:
-            assert third is not first
-            assert not third.is_closed()
-        assert third.is_closed()
+    async def connected() -> Any:
+        return endpoint._connected()
 
-    asyncio.run(ask())
+    first = background.start(connected()).result(HUNG)
+    assert background.start(connected()).result(HUNG) is first
+    assert not first.is_closed()
+    endpoint.close()
+    assert first.is_closed()
+    endpoint.close()
+    again = background.start(connected()).result(HUNG)
+    assert not again.is_closed()
+    assert asyncio.run(connected()) is not again, "another loop, as in a process that was forked"

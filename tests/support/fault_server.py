@@ -34,7 +34,7 @@ class FaultServer:
     redirect = ""
     """Where plan "307" leads."""
     """See above. What it saw: `asked`, `answered` (complete answers handed to a client that was still there), `seen`,
-    `connections`."""
+    `connections`; `open` are those that are open now."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class FaultServer:
         self.seen: list[dict[str, Any]] = []
         """Each request: "time", "headers", "body"."""
         self.connections = 0
+        self.open = 0
         self.flying = 0
         self.most_flying = 0
         self._ready = threading.Event()
@@ -81,6 +82,7 @@ class FaultServer:
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.open += 1
         try:
             while (request := await _read(reader)) is not None:
                 self.flying += 1
@@ -93,6 +95,7 @@ class FaultServer:
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
+            self.open -= 1
             writer.close()
 
     async def _serve_one(

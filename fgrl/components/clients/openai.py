@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from fgrl.feedback.llm.cached import OPENING, Cached
 from fgrl.feedback.llm.desk import Call, Desk
 from fgrl.feedback.llm.endpoint_settings import EndpointSettings
 from fgrl.feedback.llm.structured_output import Mode, Setting, response_format
+from fgrl.kinds import Run
 from fgrl.registry import FolderOrName, Unkeyed, register
 from fgrl.types import Request
 
@@ -164,6 +166,12 @@ class OpenAI(EndpointSettings, Cached):
         super().check_machine()
         self._key()
 
+    def setup(self, run: Run) -> None:
+        run.shared("connections", ExitStack).callback(
+            self._disconnect
+        )  # behind the ledger, which waits for calls in flight
+        super().setup(run)
+
     def endpoint(self, address: str) -> endpoints.Endpoint:
         """Return the endpoint at an address. Raise `Unavailable` if the key is missing."""
         key = self._key()
@@ -180,6 +188,10 @@ class OpenAI(EndpointSettings, Cached):
         with OPENING:
             self._endpoint = self._endpoint or self.endpoint(self.base_url or OPENAI)
         self._endpoint.ask(calls, desk)
+
+    def _disconnect(self) -> None:
+        if self._endpoint is not None:
+            self._endpoint.close()
 
     def _key(self) -> str | None:
         if self.api_key_env is None:

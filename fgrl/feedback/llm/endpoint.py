@@ -20,8 +20,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +37,8 @@ from fgrl.types import Request, Usage
 
 CONNECT_TIMEOUT = 10.0
 """Longest wait for a connection, in seconds."""
+IDLE = 4.0
+"""Seconds that a connection without a request is kept: fewer than servers keep it (uvicorn: 5), so that none is closed under a request."""
 BURSTS_PER_MINUTE = 10
 """No more than the tokens of a tenth of a minute are spent at once."""
 GRACE = 10.0
@@ -82,7 +83,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         self.mode: Mode = "schema" if self.structured == "auto" else self.structured
         self.slots = asyncio.Semaphore(self.settings.concurrency)
-        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._library: openai.AsyncOpenAI | None = None
         self.limits = RateLimits(self.settings.requests_per_minute, self.settings.tokens_per_minute)
 
@@ -102,6 +103,12 @@ class Endpoint:
             work.cancel()
             finished.wait(GRACE)  # what was in flight is written down
 
+    def close(self) -> None:
+        """Close the connections."""
+        library, self._library = self._library, None
+        if library is not None:
+            background.start(library.close()).result(GRACE)
+
     # -- in the background event loop --------------------------------------------------------------------------------------
 
     async def _work(self, calls: Sequence[Call], desk: Desk, finished: threading.Event) -> None:
@@ -120,7 +127,8 @@ class Endpoint:
                     desk.halt(error)
 
         try:
-            async with self._connected() as library, asyncio.TaskGroup() as workers:
+            library = self._connected()
+            async with asyncio.TaskGroup() as workers:
                 for _ in range(min(self.settings.concurrency, len(calls))):
                     workers.create_task(worker(library))
         except Exception as error:
@@ -128,29 +136,19 @@ class Endpoint:
         finally:
             finished.set()
 
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[openai.AsyncOpenAI]:
-        """Give the connections, which threads that ask at the same time share."""
-        self._users += 1
-        self._library = library = self._library or self._connect()
-        try:
-            yield library
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._library = None
-                await library.close()
-
-    def _connect(self) -> openai.AsyncOpenAI:
-        # shorter than a whole attempt: what never reached the server is not charged
-        timeout = httpx2.Timeout(None, connect=min(0.9 * self.settings.timeout, CONNECT_TIMEOUT))
-        return openai.AsyncOpenAI(
-            base_url=self.errors.address,
-            api_key=self.key or "none",
-            timeout=timeout,
-            max_retries=self.settings.max_retries,
-            http_client=BookedHttpClient(self, timeout=timeout, follow_redirects=False),
-        )
+    def _connected(self) -> openai.AsyncOpenAI:
+        """Return the connections, which stay open until `close`. A forked process opens its own."""
+        loop = asyncio.get_running_loop()
+        if self._library is None or self._loop is not loop:
+            most = self.settings.concurrency
+            # shorter than a whole attempt: what never reached the server is not charged
+            timeout = httpx2.Timeout(None, connect=min(0.9 * self.settings.timeout, CONNECT_TIMEOUT))
+            limits = httpx2.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=IDLE)
+            self._loop, self._library = loop, openai.AsyncOpenAI(
+                base_url=self.errors.address, api_key=self.key or "none", timeout=timeout, max_retries=self.settings.max_retries,
+                http_client=BookedHttpClient(self, timeout=timeout, limits=limits, follow_redirects=False),
+            )  # fmt: skip
+        return self._library
 
     async def _complete(self, call: Call, desk: Desk, library: openai.AsyncOpenAI) -> None:
         """One request, over all its attempts, and again with a weaker mode where the endpoint refuses the schema."""

@@ -112,9 +112,7 @@ def test_a_mask_is_no_list_of_boundaries(mask: str, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     rollout = rollout_of(["the lamp", "a bird"])
     view = Segmentable(rollout.response_ids, rollout.mask, rollout.eos, texts=rollout.texts, offsets=rollout.offsets)
-    with pytest.raises(
-        UserCodeError, match=r"rewards\.py:5: cut returned True \(bool\) among the boundaries for text 0"
-    ):
+    with pytest.raises(UserCodeError, match=r"rewards\.py:5: cut returned True \(bool\) for boundary 0 of text 0"):
         component("segmenter", tmp_path, path="rewards.py:cut").starts(view)
     write(
         tmp_path,

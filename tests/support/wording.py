@@ -59,3 +59,4 @@ def write(command: str, sections: dict[str, str]) -> None:
     text = "\n".join(f"{HEAD}{title}\n{words}\n" for title, words in sorted(sections.items()))
     (FOLDER / f"{command}.txt").write_text(text, encoding="utf-8")
     read.cache_clear()
+    read.cache_clear()

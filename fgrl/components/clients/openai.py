@@ -167,9 +167,8 @@ class OpenAI(EndpointSettings, Cached):
         self._key()
 
     def setup(self, run: Run) -> None:
-        run.shared("connections", ExitStack).callback(
-            self._disconnect
-        )  # behind the ledger, which waits for calls in flight
+        connections: ExitStack[bool | None] = run.shared("connections", ExitStack)
+        connections.callback(self._disconnect)  # behind the ledger, which waits for calls in flight
         super().setup(run)
 
     def endpoint(self, address: str) -> endpoints.Endpoint:

@@ -86,15 +86,14 @@ class FunctionMetric(Comparison):
         if self._caller.kinds[0] == "tokens" and not has_tokens:
             return {name: mean(answers, [None] * len(answers))}
         outcome = self._caller.call(texts)[0]
+        values = outcome.values
         if outcome.kind == "named":
-            return {number: mean(answers, values) for number, values in outcome.named.items()}
+            return {number: mean(answers, own) for number, own in values.items()}
         if outcome.kind == "numbers":
-            return {name: mean(answers, outcome.numbers)}
+            return {name: mean(answers, values)}
         if outcome.kind == "spans":
-            return {
-                name: mean(answers, [None if own is None else sum(span.label for span in own) for own in outcome.spans])
-            }
-        known = [[value for value in own or () if value is not None] for own in outcome.tokens]
+            return {name: mean(answers, [None if own is None else sum(span.label for span in own) for own in values])}
+        known = [[value for value in own or () if value is not None] for own in values]
         return {
             name: mean(answers, [sum(own) / len(own) if own else None for own in known], [len(own) for own in known])
         }

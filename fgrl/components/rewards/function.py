@@ -160,21 +160,21 @@ class FunctionReward(Reward):
     def _placed(self, outcome: Returned, rollout: Rollout, mask: Tensor) -> _Placed:
         last = ops.segment_ends(torch.where(mask, 0, -1))
         if outcome.kind == "numbers":
-            response = torch.tensor([torch.nan if value is None else value for value in outcome.numbers])
+            response = torch.tensor([torch.nan if value is None else value for value in outcome.values])
             known = ~response.isnan()[:, None]
             return _Placed(response, torch.where(last & known, response[:, None], 0.0), last & known)
         token, credited = torch.zeros(mask.shape), torch.zeros_like(mask)
         known_rows, uncovered, overruled = torch.ones(len(mask), dtype=torch.bool), 0, 0
         for row in range(len(mask)):
-            own = outcome.tokens[row] if outcome.kind == "tokens" else outcome.spans[row]
+            own = outcome.values[row]
             if own is None:
                 known_rows[row] = False
             elif outcome.kind == "tokens":
-                token[row, : len(own)] = torch.tensor([value or 0.0 for value in outcome.tokens[row] or ()])
+                token[row, : len(own)] = torch.tensor([value or 0.0 for value in own])
                 credited[row, : len(own)] = torch.tensor([value is not None for value in own], dtype=torch.bool)
             else:
                 rewards = ops.span_rewards(
-                    outcome.spans[row] or [], rollout.filled("offsets")[row], rollout.texts[row],
+                    own, rollout.filled("offsets")[row], rollout.texts[row],
                     self.token_policy, self.conflict, spread=self.spread, unmarked=self.unmarked,
                 )  # fmt: skip
                 length = len(rewards.token)
@@ -187,7 +187,8 @@ class FunctionReward(Reward):
         if self.placement == "last":
             credited = last & known_rows[:, None]
             token = torch.where(credited, response[:, None], 0.0)
-        return _Placed(response, token, credited, uncovered, overruled, sum(len(own or ()) for own in outcome.spans))
+        spans = sum(len(own or ()) for own in outcome.values) if outcome.kind == "spans" else 0
+        return _Placed(response, token, credited, uncovered, overruled, spans)
 
     def _metrics(self, by_function: Tensor, parts: Sequence[_Placed], logged: Mapping[str, list[float]]) -> Numbers:
         """Return the mean of each function's rewards over the responses to which it applies, and the numbers that the
@@ -225,7 +226,7 @@ def _annotations(
     """Return the spans that functions returned and the values they gave to `log_extra`, for the report; None without
     either.
     """
-    spans = [(name, outcome.spans) for name, outcome in zip(names, outcomes, strict=True) if outcome.kind == "spans"]
+    spans = [(name, outcome.values) for name, outcome in zip(names, outcomes, strict=True) if outcome.kind == "spans"]
     if not spans and not extras:
         return None
     count = len(spans[0][1]) if spans else len(next(iter(extras.values())))

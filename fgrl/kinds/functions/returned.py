@@ -90,7 +90,7 @@ def _read(function: Function, form: str, value: Any, count: int, extents: Sequen
         own = first.get("ctx", {}).get("error")
         said = "" if isinstance(own, NoValue) else f": {first['msg'].removeprefix('Value error, ')}"
         step = (isinstance(own, NoValue) and str(own)) or STEPS.get(form, "")
-        raise wrong(f"{shape(first['input'])}{' for ' * bool(where)}{where}{said}", step) from None
+        raise wrong(f"{shape(_plain(first['input']))}{' for ' * bool(where)}{where}{said}", step) from None
     for rows in read.values() if form == "named" else [read]:
         if len(rows) != count:
             step = "every completion needs one value: do not filter, and return None for those without one"

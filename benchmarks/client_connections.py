@@ -66,8 +66,8 @@ def serve(certificate: str, way: str, latency: float) -> None:
     asyncio.run(main())
 
 
-def rate(url: str, at_once: int, count: int, folder: Path, *, batch: bool) -> float:
-    """Requests a second, with an empty cache."""
+def rate(url: str, at_once: int, count: int, folder: Path, *, batch: bool) -> tuple[float, float]:
+    """Requests a second, and milliseconds of this process's CPU for each, with an empty cache."""
     stage = Path(tempfile.mkdtemp(dir=folder))
     run = Run("bench", stage, cache=stage / "cache")
     client = OpenAI(model="m", base_url=url, api_key_env=None, concurrency=at_once)
@@ -77,16 +77,16 @@ def rate(url: str, at_once: int, count: int, folder: Path, *, batch: bool) -> fl
     def single(question: Request) -> Completion:
         return client.complete_alone([question])[0]
 
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     if batch:
         answers = client.complete(questions)
     else:
         with ThreadPoolExecutor(at_once) as pool:
             answers = list(pool.map(single, questions))
-    seconds = time.perf_counter() - began
+    seconds, worked = time.perf_counter() - began, time.process_time() - worked
     run.close()
     assert all(answer.error is None for answer in answers)
-    return count / seconds
+    return count / seconds, 1000 * worked / count
 
 
 def main() -> None:
@@ -128,18 +128,18 @@ def main() -> None:
 def measure(urls: dict[str, str], at_once: list[int], count: int, rounds: int, folder: Path) -> None:
     """Measure all cases in turn, and print a table of medians."""
     cases = [(batch, most, way) for batch in (True, False) for most in at_once for way in WAYS]
-    found: dict[tuple[bool, int, str], list[float]] = {case: [] for case in cases}
+    found: dict[tuple[bool, int, str], list[tuple[float, float]]] = {case: [] for case in cases}
     rate(urls["keep"], at_once[0], 10, folder, batch=True)  # imports
     for _ in range(rounds):
         for batch, most, way in cases:
             found[batch, most, way].append(rate(urls[way], most, count, folder, batch=batch))
-    print(f"requests a second, medians of {rounds} rounds of {count} requests")
-    print(f"{'asked':<12} {'at once':>7}  " + "  ".join(f"{text:>21}" for text in WAYS.values()) + "   ratio")
-    for batch in (True, False):
-        for most in at_once:
-            rates = [statistics.median(found[batch, most, way]) for way in WAYS]
-            numbers = "  ".join(f"{value:>21,.0f}" for value in rates)
-            print(f"{'in a batch' if batch else 'one by one':<12} {most:>7}  {numbers}  {rates[1] / rates[0]:>6.2f}")
+    print(f"requests a second, and ms of the client's CPU for each: medians of {rounds} rounds of {count} requests")
+    print(f"{'asked':<10} {'at once':>7}  {'connections':<21} {'requests/s':>10} {'CPU':>6}")
+    for batch, most, way in cases:
+        rates, worked = (statistics.median(numbers) for numbers in zip(*found[batch, most, way], strict=True))
+        print(
+            f"{'in a batch' if batch else 'one by one':<10} {most:>7}  {WAYS[way]:<21} {rates:>10,.0f} {worked:>6.1f}"
+        )
 
 
 if __name__ == "__main__":

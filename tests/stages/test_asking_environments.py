@@ -137,7 +137,7 @@ class Whole:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Iterator[Whole]:
     place = tmp_path_factory.mktemp("asking")
-    with FaultServer(answer=user, latency=0.02) as server:
+    with FaultServer(answer=user, latency=0.1) as server:
         path = write(place, tiny_model_dir, endpoint(server, concurrency=3))
         summary, folder = policy(path, place / "runs")
         assert summary.exit == 0, summary.error

@@ -40,7 +40,7 @@ CHECKPOINT = 15
 """Bytes of a checkpoint for each trained parameter."""
 AT_ONCE = 256
 """Number of responses that a server draws at the same time."""
-UNKNOWN, DRAWN = 0.5, 0.8
+UNKNOWN, DRAWN = 0.5, 0.65
 """Assumed length of a text of unknown length, as a share of its limit; for any text, and for a response drawn by a
 model.
 """

@@ -136,12 +136,14 @@ class Ticking:
         self._notify(self)
 
     def enter(self, name: str) -> None:
-        """Implement `phase` for this line."""
+        """Record the name of the current activity and the time at which it began. `phase` calls it for the open line."""
         self.part, self._phase, self._since = 0.0, name, time.monotonic()
         self._notify(self)
 
     def draw(self, share: float, responses: int) -> None:
-        """Implement `drawn` for this line."""
+        """Record the progress of the call that draws `responses` responses: `share`, from 0 to 1. `drawn` calls it for
+        the open line.
+        """
         counted = self.what.rpartition("· ")[2].startswith(COUNT_RESPONSES)
         self.part = share
         self._part_steps = min(responses, self.total - self.done) if counted else 0

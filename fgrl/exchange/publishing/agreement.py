@@ -31,15 +31,15 @@ PROBES = (
 NEW_TOKENS = 24
 """Upper bound on tokens of each greedy answer."""
 KL_LIMIT = 1e-6
-"""Nats per token by which two models differ that compute the same sums in another order."""
+"""KL in nats per token up to which two models count as equal: they compute the same sums in another order."""
 LOST_LIMIT = 0.25
-"""Share of the last training's effect (its KL per token from what it began with) that rounding may take away."""
+"""Share of the effect of the last training (its KL per token from its start) that rounding may take away."""
 NUMBER_LIMIT = 1e-3
-"""Largest such difference of a reward, relative to 1 + its size."""
+"""Largest difference of a reward up to which two models count as equal, relative to 1 + its size."""
 CLASSES = {
     "lm": "AutoModelForCausalLM", "scalar": "AutoModelForSequenceClassification", "token": "AutoModelForTokenClassification",
 }  # fmt: skip
-"""What loads whole weights, by the model's head."""
+"""Class that loads whole weights, by the model's head."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class Agreement:
 
     prompts: int
     tokens: int
-    """That were compared."""
+    """Number of tokens that were compared."""
     same_answers: int | None = None
-    """Prompts with the same greedy answer, token for token; None for a model with a number head."""
+    """Number of prompts with the same greedy answer, token for token; None for a model with a number head."""
     kl: float | None = None
     """Mean KL(stage || exported) of the next-token distributions, nats per token."""
     kl_of_training: float | None = None
-    """The same from the stage's model to what its training began with; None without an adapter."""
+    """Mean KL(stage || start of its training), nats per token; None without an adapter."""
     difference: float | None = None
-    """Largest difference of a reward, of a model with a number head."""
+    """Largest difference of a reward, for a model with a number head."""
 
     def in_words(self) -> str:
         if self.difference is not None:
@@ -79,7 +79,7 @@ class Answers:
     """Log-probabilities [T,V] of each response, or rewards [T] of a number head."""
     base_kl: float | None = None
     rounded: list[Tensor] | None = None
-    """`numbers` of the model whose weights are those of the export; None: they are the stage's."""
+    """`numbers` of the model with the weights of the export; None if these are the stage's weights."""
 
 
 def _numbers(model: Any, prompts: list[list[int]], responses: list[list[int]], *, adapter: bool = True) -> list[Tensor]:
@@ -92,8 +92,9 @@ def _numbers(model: Any, prompts: list[list[int]], responses: list[list[int]], *
 
 @torch.no_grad()
 def round_merged(answers: Answers, model: Any, dtype: str) -> str:
-    """Round the weights of `model`, the stage's with its adapters merged, and note what it then answers. Returns why that
-    would lose the training; empty: it does not. Raises `DataError` where it was another model before.
+    """Round the weights of `model`, the stage's with its adapters merged, and record its answers. Returns the reason if
+    rounding would lose the training; otherwise an empty text. Raises `DataError` if the model differed before the
+    rounding.
     """
     _check_same(answers.numbers, _numbers(model, answers.prompts, answers.responses), model.head)
     if dtype == "float32":
@@ -129,7 +130,7 @@ def _distance(wanted: list[Tensor], found: list[Tensor], head: str) -> float:
 
 @torch.no_grad()
 def of_stage(folder: Path, head: str) -> Answers:
-    """Return what the stage's own model answers, and the KL from what its adapter was added to."""
+    """Return the answers of the stage's own model, and the KL from the model that its adapter was added to."""
     model = models.load(ModelSpec(base=str(folder), dtype="float32", quantize="none"), head=head)
     asked = [rollouts.encode_prompt(model.tokenizer, prompt) for prompt in PROBES]
     prompts = [list(rollouts.ids_of(prompt)) for prompt in asked]
@@ -152,7 +153,7 @@ def of_stage(folder: Path, head: str) -> Answers:
 
 @torch.no_grad()
 def compare(answers: Answers, folder: Path, head: str, below: Source) -> Agreement:
-    """Compare an exported folder with the stage's answers. Raises `DataError` where it is not the rounded model.
+    """Compare an exported folder with the stage's answers. Raises `DataError` if the folder is not the rounded model.
 
     below: the base of an exported adapter.
     """

@@ -1,6 +1,7 @@
-"""The model card of an exported model: `card.md.j2`, filled with what is known of the model.
+"""The model card of an exported model: `card.md.j2`, filled with the facts that are known about the model.
 
-Text of recipes and names of data stand in it as text: what Markdown or HTML would take for markup is escaped.
+Text of recipes and names of data are inserted as plain text: characters that Markdown or HTML would read as markup are
+escaped.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _metadata(exported: Exported, provenance: Provenance, license: str | None) -
 
 
 def _named(value: Any) -> str | None:
-    """Return the name of a component, of a setting that is the name alone or a mapping."""
+    """Return the name of a component from a setting, which is the name alone or a mapping."""
     name = value if isinstance(value, str) else mapping(value).get("name")
     return name if isinstance(name, str) else None
 
@@ -78,7 +79,7 @@ def _summary(summary: Mapping[str, Any]) -> str:
 
 
 def estimate(value: Estimate | None) -> str:
-    """`0.553 [0.44, 0.66]`; an empty cell for none."""
+    """Return an estimate as `0.553 [0.44, 0.66]`; an empty cell for none."""
     if value is None:
         return ""
     if value.mean is None:
@@ -89,7 +90,7 @@ def estimate(value: Estimate | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text on one line in which nothing is markup."""
+    """Return the text on one line in which nothing is markup."""
     return _MARKUP.sub(r"\\\1", visible(" ".join(text.split())))
 
 

@@ -1,4 +1,4 @@
-"""A conversation with a language model: turns, answers as they are drawn, and the rewards of their tokens."""
+"""A conversation with a language model: turns, answers while they are drawn, and the rewards of their tokens."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ attributing = lazy.load("fgrl.measuring.attributing")
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer."""
+    """An answer of the model."""
 
     drawn: DrawnResponse
-    """Not finished where the length limit or Ctrl-C ended it."""
+    """The response that was drawn. It is not finished if the length limit or Ctrl-C ended it."""
     stopped: bool
-    """Ctrl-C ended it."""
+    """True if Ctrl-C ended it."""
 
     @property
     def text(self) -> str:
@@ -36,7 +36,7 @@ class Reply:
 
 @dataclass
 class Conversation:
-    """The turns so far. An answer is drawn from a separate random stream: the same seed and words give the same
+    """A conversation up to now. An answer is drawn from a separate random stream: the same seed and words give the same
     answers.
     """
 
@@ -45,7 +45,7 @@ class Conversation:
     """A `fgrl.models.LanguageModel`."""
     temperature: float = 0.7
     max_tokens: int = 256
-    """Upper bound on tokens of an answer."""
+    """Maximum number of tokens of an answer."""
     seed: int = 0
     system: str | None = None
     """Text of the system turn; None leaves it to the chat template."""
@@ -62,7 +62,9 @@ class Conversation:
 
     @property
     def remembers(self) -> bool:
-        """True if the model sees earlier turns: not without a chat template, where each text is continued as it is."""
+        """True if the model sees earlier turns. It does not see them without a chat template: each text is then
+        continued separately.
+        """
         return bool(self.model.tokenizer.chat_template)
 
     def reset(self) -> None:
@@ -70,7 +72,7 @@ class Conversation:
         self.turns.clear()
 
     def prompt(self, question: str) -> str | list[Message]:
-        """Return what the model reads before it answers."""
+        """Return the text or turns that the model reads before it answers."""
         if not self.remembers:
             return question
         first = [] if self.system is None else [Message(role="system", content=self.system)]
@@ -80,7 +82,7 @@ class Conversation:
         """Return the answer, which becomes a turn. `shown` gets its text piece by piece while it is drawn; Ctrl-C ends
         it.
 
-        Raises `DataError` where the chat template refuses the conversation; then nothing is remembered.
+        Raises `DataError` if the chat template refuses the conversation; then nothing is remembered.
         """
         prompt = self.prompt(question)
         room = None if self.model.max_tokens is None else self.model.max_tokens - self.max_tokens
@@ -115,8 +117,8 @@ def rewarded(
     """Return an answer with the reward of every token. reference: a model, or None for `model` with its adapter switched
     off.
 
-    Raises `DataError` where the reward reads token ids of another tokenizer, and `UsageError` where it reads a
-    reference that there is none of.
+    Raises `DataError` if the reward reads token ids of another tokenizer, and `UsageError` if it reads a reference and
+    there is none.
     """
     rollouts.check_same_tokens(model, reward=reward.tokenizer())
     needs = frozenset({"offsets"} | reward.needs())

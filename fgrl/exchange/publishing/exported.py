@@ -23,11 +23,11 @@ class Exported:
     why: str
     """Reason for whole weights although the stage has an adapter; empty otherwise."""
     loads: str
-    """The class that loads it."""
+    """Name of the class that loads it."""
     base: Base | None
     check: Agreement
     quantized: bool
-    """True if it was trained on a base of 4 bits."""
+    """True if it was trained on a base with 4-bit weights."""
     pushed: str | None = None
     """Its address on the hub, after an upload."""
 

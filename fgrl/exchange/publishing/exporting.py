@@ -1,8 +1,8 @@
 """A trained model as a folder that loads anywhere, without fgrl: weights as safetensors, tokenizer, chat template, end
 tokens, card.
 
-Left out: weights of 4 bits. A model that was trained on such a base is merged into the base's own weights, which its
-card says.
+Not exported: 4-bit weights. A model that was trained on such a base is merged into the base's own weights, as its card
+says.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ else:
     torch = lazy.load("torch")
 
 MARKER = "fgrl_export.json"
-"""In every exported folder: what it is, and how it was checked."""
+"""File in every exported folder that describes the export and how it was checked."""
 RECIPE = "recipe.yaml"
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -53,22 +53,22 @@ class Options:
     """Options of an export."""
 
     merge: bool = False
-    """Whole weights, where the adapter alone would do."""
+    """Export whole weights, even if the adapter alone is enough."""
     dtype: Dtype | None = None
-    """Type of the weights; None: the type that the stage has, float32 for rewards."""
+    """Type of the weights; None: the type of the stage's weights, float32 for rewards."""
     base: str | None = None
-    """Hub id of the model that training began with, where that was a folder."""
+    """Hub id of the model that training began with, if that was a folder."""
     license: str | None = None
-    """Instead of the base's."""
+    """License of the export, instead of the base's."""
     force: bool = False
-    """Replace an earlier export."""
+    """True to replace an earlier export."""
     name: str | None = None
-    """The title of the card; None: the name of the folder."""
+    """Title of the card; None: the name of the folder."""
 
 
 def check_target(folder: Path, *, force: bool) -> None:
-    """Raise `UsageError` where an export would remove what no earlier export wrote, or an earlier export without
-    `force`, and where no folder can be made.
+    """Raise `UsageError` if an export would remove files that no earlier export wrote, or an earlier export without
+    `force`, or if the folder cannot be made.
     """
     try:
         exists, link, there = files.exists(folder), folder.is_symlink(), set(_names(folder))
@@ -109,10 +109,10 @@ def export(
 ) -> Exported:  # fmt: skip
     """Write the model in the folder `model`, which `fgrl.models.save` wrote, to `folder`.
 
-    The folder appears by rename, after what was written has been read back and compared with the stage's model. Weights
-    are float32 where the stage's own type would lose what the training changed. Raises `DataError` where the two are not
-    the same model, where an adapter's base is gone, and where a type that was asked for would lose the training;
-    `UsageError` for options that do not fit.
+    The folder appears by rename, after the written files have been read back and compared with the stage's model.
+    Weights are float32 if the stage's own type would lose what the training changed. Raises `DataError` if the two
+    models differ, if an adapter's base is gone, and if the requested type would lose the training; `UsageError` for
+    options that do not fit.
     """
     options, provenance = options or Options(), provenance or Provenance()
     if options.base is not None and (HUB_ID.fullmatch(options.base) is None or names_folder(options.base)):
@@ -153,7 +153,7 @@ def export(
 
 
 def _why_whole(saved: dict[str, Any], origin: Lineage, options: Options) -> str | None:
-    """Return the reason to merge a stage's adapter into whole weights: "" on request, None: the adapter alone is
+    """Return the reason to merge a stage's adapter into whole weights: "" on request, None if the adapter alone is
     exported (or there is none).
     """
     if not saved["adapter"]:
@@ -201,8 +201,8 @@ def _write_adapter(model: Path, folder: Path, origin: Lineage, options: Options)
 def _write_weights(
     model: Path, folder: Path, saved: dict[str, Any], options: Options, answers: agreement.Answers, say: Callable[[str], None]
 ) -> tuple[str, str]:  # fmt: skip
-    """Whole weights: adapters are merged in float32, then everything is rounded once, which `answers` notes. Returns
-    their type, and the class that loads them.
+    """Write whole weights: adapters are merged in float32, then everything is rounded once, which `answers` records.
+    Returns the type of the weights, and the class that loads them.
     """
     head = str(saved["head"])
     dtype = options.dtype or ("float32" if head != "lm" else str(saved["dtype"]))
@@ -225,7 +225,7 @@ def _write_weights(
 
 def _generation_config(model: models.LanguageModel) -> transformers.GenerationConfig:
     """Return the tokens that end an answer, as in training. The base's sampling settings are left out: the model was
-    trained without.
+    trained without them.
     """
     import transformers
 
@@ -275,7 +275,7 @@ def _classifier(model: models.LanguageModel) -> Any:
 
 
 def _padding(model: models.LanguageModel) -> int:
-    """Return a token to pad with that ends no text: the model is read at the last token that is not padding."""
+    """Return a token for padding that ends no text: the model is read at the last token that is not padding."""
     tokenizer = model.tokenizer
     for token in (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id):
         if token is not None and token not in model.eos_ids:
@@ -290,7 +290,7 @@ def _padding(model: models.LanguageModel) -> int:
 
 
 def _without_paths(folder: Path) -> None:
-    """Libraries write down where they loaded something from: of paths of this machine the last part stays."""
+    """Keep only the last part of paths of this machine: libraries record the folders from which they loaded something."""
     for file in sorted(folder.glob("*config.json")):
         files.write_json(file, _cleaned(json.loads(file.read_text(encoding="utf-8"))), indent=2)
 

@@ -20,35 +20,35 @@ LICENSE_KEYS = ("license", "license_name", "license_link")
 
 @dataclass(frozen=True)
 class Base:
-    """A model that nobody trained with fgrl."""
+    """A model that was not trained with fgrl."""
 
     name: str
-    """For people: a hub id, the name of a packaged model, or that of a folder."""
+    """Name for people: a hub id, the name of a packaged model, or the name of a folder."""
     hub: str | None = None
-    """Its id on the hub; None: it is not known to be there."""
+    """Its id on the hub; None if it is not known to be there."""
     revision: str | None = None
     license: dict[str, str] = field(default_factory=dict)
-    """`license`, `license_name` and `license_link` as its own model card has them; empty: not known."""
+    """`license`, `license_name` and `license_link` of its own model card; empty if they are not known."""
     note: str = ""
     """Differences of its weights from those on the hub."""
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """Models that a model's folder needs to be loaded, and the one that it goes back to."""
+    """Models that a model's folder needs to be loaded, and the model that training began with."""
 
     adapters: int
-    """Adapters on top of each other that `below` does not contain."""
+    """Number of adapters on top of each other that `below` does not contain."""
     below: Source
-    """The weights that the adapters belong to; without adapters the folder itself."""
+    """Weights that the adapters belong to; without adapters the folder itself."""
     root: Source | None
-    """The model that training began with, through every stage before; None: it is not known."""
+    """The model that training began with, through every earlier stage; None if it is not known."""
 
 
 def lineage(folder: Path, chain: Sequence[Stage] = ()) -> Lineage:
     """Return the lineage of a folder that `fgrl.models.save` wrote. chain: the stages that it was made from.
 
-    Raises `DataError` where the base of an adapter is gone.
+    Raises `DataError` if the base of an adapter is gone.
     """
     source = Source(str(folder), local=True)
     adapters = 0
@@ -58,7 +58,9 @@ def lineage(folder: Path, chain: Sequence[Stage] = ()) -> Lineage:
 
 
 def _root(source: Source, chain: Sequence[Stage]) -> Source | None:
-    """Follows what each fully trained model was trained from."""
+    """Return the source that training began with: for each fully trained model, follow the model that it was trained
+    from.
+    """
     for _ in range(len(chain) + 1):
         saved = source.saved_model()
         if not saved:
@@ -88,7 +90,7 @@ def _trained_from(spec: dict[str, Any], chain: Sequence[Stage]) -> Source | None
 
 
 def base_model(root: Source | None, hub: str | None = None) -> Base | None:
-    """Return the root as a card names it. hub: its id there, where it was loaded from a folder."""
+    """Return the root with the name that a card gives it. hub: its id there, if it was loaded from a folder."""
     if root is None:
         return None if hub is None else Base(hub, hub)
     if root.packaged is not None and root.packaged in PACKAGES:
@@ -104,7 +106,7 @@ def base_model(root: Source | None, hub: str | None = None) -> Base | None:
 
 
 def _license_on_hub(base: Source) -> dict[str, str]:
-    """From the base's model card, where this machine has it."""
+    """Return the license from the base's model card, if this machine has the card."""
     for name in (base.revision, None):
         card = huggingface_hub.try_to_load_from_cache(base.name, "README.md", revision=name)
         if isinstance(card, str):

@@ -69,14 +69,14 @@ class Provenance:
         return self.chain[-1] if self.chain else None
 
     def recipe(self) -> dict[str, Any]:
-        """Return the stages as one recipe, in plain data. A second stage of one name has its key behind it."""
+        """Return the stages as one recipe, in plain data. A second stage with the same name has its key after the name."""
         names = self.names()
         stages = {names[stage.key]: _renamed(stage.settings, stage.record.upstream, names) for stage in self.chain}
         about = self.about or "The stages that this model was made with."
         return {"about": about, "seed": self.chain[-1].seed, "stages": stages}
 
     def names(self) -> dict[str, str]:
-        """Return a name for each stage, by its key: what the stages after it call it."""
+        """Return a name for each stage, by its key: the name that the stages after it use."""
         called = {key: name for stage in reversed(self.chain) for name, key in stage.record.upstream.items()}
         names: dict[str, str] = {}
         for stage in self.chain:
@@ -85,7 +85,9 @@ class Provenance:
         return names
 
     def inputs(self) -> list[Input]:
-        """Return what the stages read: files, folders, functions and data sets. What several stages read is listed once."""
+        """Return the files, folders, functions and data sets that the stages read. An input of several stages is listed
+        once.
+        """
         listed: dict[tuple[str, str, str], Input] = {}
         names = self.names()
         for stage in self.chain:
@@ -101,9 +103,9 @@ class Provenance:
 
 
 def read(stage: Path, *, step: int | None = None, about: str = "") -> Provenance:
-    """Return the provenance of the model in `stage/out`; of the one that its training kept of `step`.
+    """Return the provenance of the model in `stage/out`, or of the checkpoint that its training kept at `step`.
 
-    Raises `DataError` for a folder that is no finished stage.
+    Raises `DataError` if the folder is not a finished stage.
     """
     own = Stage(stage.resolve())
     if not own.finished:
@@ -115,7 +117,7 @@ def read(stage: Path, *, step: int | None = None, about: str = "") -> Provenance
 
 
 def _collect(stage: Stage, into: Provenance, known: set[str]) -> None:
-    """Collect the stages that `stage` was made from, then itself."""
+    """Collect the stages that `stage` was made from, then the stage itself."""
     known.add(stage.key)
     for name, key in stage.record.upstream.items():
         if key in known:
@@ -144,8 +146,8 @@ def _measured(stage: Stage, step: int | None) -> Iterator[MeasuredNumbers]:
 
 
 def _names_of(stage: Stage, step: int | None, evaluation: Stage) -> list[str]:
-    """Return the names of a stage's model in an evaluation; for `select`, whose product one of its models is, the
-    chosen one.
+    """Return the names of a stage's model in an evaluation; for `select`, whose product is one of its models, the
+    chosen name.
     """
     if evaluation.key == stage.key:
         chosen = evaluation.record.summary.get("chosen")
@@ -159,7 +161,7 @@ def _names_of(stage: Stage, step: int | None, evaluation: Stage) -> list[str]:
 
 
 def _renamed(value: Any, upstream: Mapping[str, str], names: Mapping[str, str]) -> Any:
-    """Return settings in which `${out:x}` has the name that the stage got."""
+    """Return settings in which `${out:x}` is replaced by the name that the stage got."""
     if isinstance(value, Mapping):
         return {name: _renamed(item, upstream, names) for name, item in value.items()}
     if isinstance(value, list):
@@ -172,8 +174,8 @@ def _renamed(value: Any, upstream: Mapping[str, str], names: Mapping[str, str]) 
 def _inputs(path: Sequence[str | int], identity: Any, settings: Any, data: Mapping[str, Any]) -> Iterator[Input]:
     """Walk both trees: the identity has what each file and data set is, the settings have its name.
 
-    path: the stage and the settings down to here; data: by the path of each reader, the hash of what it reads; that of a
-    folder is nowhere else.
+    path: the stage and the settings down to here; data: hashes of the inputs, by the path of each reader. The hash of a
+    folder is only there.
     """
     place = ".".join(map(str, path))
     if isinstance(identity, list):

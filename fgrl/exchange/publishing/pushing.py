@@ -18,8 +18,9 @@ REPLACED = [
     "chat_template.jinja", "additional_chat_templates/*", "tokenizer*", "special_tokens_map.json", "added_tokens.json",
     "vocab.json", "merges.txt",
 ]  # fmt: skip
-"""Files of an earlier export in the same repository: what is not written again is deleted there, so that an old
-adapter or chat template is not loaded with new weights. The repository's history keeps it."""
+"""Files of an earlier export in the same repository: files that are not written again are deleted there, so that an old
+adapter or chat template is not loaded with new weights. The repository's history keeps them.
+"""
 
 
 def check(repo: str, *, public: bool, api: Any = None) -> Any:
@@ -73,8 +74,8 @@ def push(folder: Path, repo: str, *, public: bool, api: Any, message: str) -> st
 
 
 def _explained(error: Exception, repo: str, folder: Path | None = None) -> Exception:
-    """Return an error of the hub or of the network as one with a next step; any other error is a bug and stays as it
-    is.
+    """Return an error of the hub or of the network with a next step; any other error is a bug and is returned
+    unchanged.
     """
     if not isinstance(error, OSError) and not type(error).__module__.startswith("http"):
         return error

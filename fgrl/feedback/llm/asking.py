@@ -1,4 +1,4 @@
-"""Questions whose answers are read by a program: asked, read, and retried where the answer cannot be used.
+"""Questions whose answers are read by a program: asked, read, and retried if the answer cannot be used.
 
 Every component that asks a language model goes through `ask`. Its questions go to the client in rounds, all open ones
 at once; questions whose answers `parse` rejects are retried with the reason. A question that is not answered in the end
@@ -32,7 +32,7 @@ M = TypeVar("M", bound=BaseModel)
 SPENT = ("calls", "prompt_tokens", "completion_tokens", "usd")
 AGAIN = "That answer cannot be used: {reason}. Answer once more, in exactly the form that was asked for."
 EMPTY = "(nothing)"
-"""Stands for an empty answer in a retry: endpoints refuse empty turns."""
+"""Text that stands for an empty answer in a retry: endpoints refuse empty turns."""
 WITHHELD = ("content_filter", "refusal")
 """Finish reasons of endpoints for answers that they withheld."""
 
@@ -47,16 +47,16 @@ class Parsed(Generic[V_co]):
 
 @dataclass(frozen=True)
 class Question(Generic[V]):
-    """A request, and how its answer is read."""
+    """A request, and the function that reads its answer."""
 
     request: Request
-    """Of the first round."""
+    """Request of the first round."""
     parse: Callable[[str], V | Parsed[V]]
-    """The value of an answer's text, in a `Parsed` where the text may have been repaired; raises ValueError (or
-    `Refused`) with a reason that the model can act on.
+    """Function that returns the value of an answer's text, in a `Parsed` if the text may have been repaired. It raises
+    ValueError (or `Refused`) with a reason that the model can act on.
     """
     allow_truncated: bool = False
-    """Also read an answer that was cut off at its length limit; otherwise it counts as a failed try."""
+    """If True, also read an answer that was cut off at its length limit; otherwise it counts as a failed try."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,19 @@ class Asked(Generic[V]):
 
     value: V | None
     failure: str | None
-    """"error" (the client got no answer), "refused", "truncated" or "unreadable"."""
+    """Kind of failure: "error" (the client got no answer), "refused", "truncated" or "unreadable"."""
     tries: int
     completion: Completion
-    """Of the last try."""
+    """Completion of the last try."""
     reason: str | None = None
-    """Of the failure, in words."""
+    """Reason for the failure, in words."""
     repaired: bool = False
-    """The answer's text had to be repaired (see `Parsed`)."""
+    """True if the answer's text had to be repaired (see `Parsed`)."""
 
 
 def answered(client: Client, question: Question[V], tries: int = 2) -> V:
-    """Return the value of a question that the thread of an environment asks. Raises `ConnectionError` where it has none:
-    the conversation is then missing, and counted.
+    """Return the value of a question that the thread of an environment asks. Raises `ConnectionError` if it has no
+    value: the conversation is then counted as missing.
     """
     (asked,) = ask(client, [question], tries, alone=True)
     if asked.failure is not None:
@@ -86,7 +86,7 @@ def answered(client: Client, question: Question[V], tries: int = 2) -> V:
 
 
 def ask(client: Client, questions: Sequence[Question[V]], tries: int = 2, *, alone: bool = False) -> list[Asked[V]]:
-    """Return the outcome of each question, in order. alone: asked by this process, whatever the other ranks do.
+    """Return the outcome of each question, in order. alone: only this process asks, independently of the other ranks.
 
     1. all open questions go to the client in one `complete` (in a stage of several processes every rank has to call `ask`,
        with the same questions; see `fgrl.feedback.llm.together`)
@@ -152,18 +152,18 @@ def _retried(request: Request, answer: str, reason: str) -> Request:
 
 
 FAILURES = {"refused": ("refused",), "unparsed": ("unreadable", "truncated"), "failed": ("error",)}
-"""Three kinds of missing judgements, by the failures that each of them contains."""
+"""Three kinds of missing judgements, with the failures that belong to each kind."""
 
 
 def missing(asked: Sequence[Asked[Any]]) -> dict[str, int]:
-    """How many questions have no value, by kind of `FAILURES`."""
+    """Return the number of questions without a value, by kind of `FAILURES`."""
     return {kind: sum(outcome.failure in names for outcome in asked) for kind, names in FAILURES.items()}
 
 
 def summary(client: Client, asked: Sequence[Asked[Any]]) -> dict[str, Any]:
     """Return what a stage's summary reports: the `tally` of the questions, and what the client used in this stage:
-    `calls`, `prompt tokens`, `completion tokens` and `usd` ("unknown" where the price is not known), unless it does not
-    count.
+    `calls`, `prompt tokens`, `completion tokens` and `usd` ("unknown" if the price is not known). The use is left out
+    if the client does not count it.
     """
     counts = client.counts()
     return tally(asked) | {name.replace("_", " "): counts[name] for name in SPENT if name in counts}
@@ -250,11 +250,11 @@ def _fitting_objects(text: str, model: type[M]) -> list[M]:
 
 
 _OPENING = re.compile(r"\{\s*[\"'\u201c]")
-"""A brace and the quotation mark of a first key."""
+"""An opening brace with the quotation mark of a first key."""
 
 
 def _from_object(text: str) -> str:
-    """Return the text from the first brace on that a key follows, to its last brace; empty where there is no such
+    """Return the text from the first brace that is followed by a key to the last brace; empty if there is no such
     brace.
     """
     opening, end = _OPENING.search(text), text.rfind("}") + 1

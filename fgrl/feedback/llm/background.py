@@ -25,9 +25,9 @@ _process = 0
 def start(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     """Start a coroutine in the event loop. Cancelling the future cancels it.
 
-    That works where `asyncio.run` does not (a notebook already runs a loop), keeps what belongs to the loop from one call
-    to the next, and leaves the main thread free to receive Ctrl-C. The loop is started at first use; a forked child process
-    gets its own.
+    This works where `asyncio.run` does not (a notebook already runs a loop), keeps objects that belong to the loop from
+    one call to the next, and leaves the main thread free to receive Ctrl-C. The loop is started at first use; a forked
+    child process gets its own.
     """
     global _loop, _process
     with _lock:

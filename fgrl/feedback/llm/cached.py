@@ -1,4 +1,4 @@
-"""What all clients share that keep their answers: the cache, the ledger, the limits, the progress line.
+"""Shared part of all clients that keep their answers: the cache, the ledger, the limits, the progress line.
 
 1. each request gets a key: a hash of the client's kind, model and endpoint, the messages, every parameter, the schema and
    the sample's index
@@ -6,8 +6,9 @@
 3. the rest is sent (`put`); each answer is in the ledger and in the cache before anything else can fail
 4. a limit, a Ctrl-C or an error stops new calls; those in flight end and are stored; then it is raised
 
-Of several processes that work together rank 0 does all of this, and hands the answers on. What asks alone
-(`Client.complete_alone`, and everything inside `ranks.apart`) does all of it in its own process; each process then has an equal part of the limits.
+If several processes work together, rank 0 does all of this and hands the answers on. A process that asks alone
+(`Client.complete_alone`, and everything inside `ranks.apart`) does all of it itself; each process then has an equal
+part of the limits.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ else:
     together = lazy.load("fgrl.feedback.llm.together")
 
 REASONS = 3
-"""Reasons of failures that are reported; the rest is counted."""
+"""Number of reasons of failures that are reported; the others are only counted."""
 OPENING = threading.Lock()
-"""Of the threads that open or count something of a client."""
+"""Lock for threads that open or count something of a client."""
 
 
 class Cached(Client, ABC):
-    """A client whose answers are kept. A subclass defines who is asked (`identity`), what is sent (`parameters`), and
-    how (`put`).
+    """A client whose answers are kept. A subclass defines the model that is asked (`identity`), the parameters that are
+    sent (`parameters`), and the sending (`put`).
 
     In a stage of several processes rank 0 looks answers up, asks, counts and stores; the other ranks get its answers. A
     model that lives in every process (`answer_share`) answers on every rank.
@@ -61,25 +62,27 @@ class Cached(Client, ABC):
     collective = True
 
     max_calls: Annotated[int | None, Unkeyed] = Field(None, ge=0)
-    """At most this many calls in a stage, over all its runs; answers from the cache are free, and refused calls (429,
+    """Maximum number of calls in a stage, over all its runs; answers from the cache are free, and refused calls (429,
     5xx) are not counted. A hard limit: the stage stops with exit code 4. null: no limit.
     """
     budget_usd: Annotated[float | None, Unkeyed] = Field(None, ge=0)
-    """No call starts once a stage has spent this many USD, over all its runs: the calls in flight end, and what they
+    """USD that a stage may spend, over all its runs, before no further call starts: the calls in flight end, and their
     cost comes on top. The stage stops with exit code 4. null: no limit.
     """
     prices: Annotated[Annotated[str, File] | Price | None, Unkeyed] = None
-    """What the model costs: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of
+    """Price of the model: {prompt: USD, completion: USD, cached: USD} per million tokens, or a JSON or YAML file of
     such prices by model. null: the provider's list price (package genai-prices). {prompt: 0, completion: 0}:
     self-hosted, free.
     """
 
     _account: Account | None = PrivateAttr(None)
-    """On rank 0, and on others once they ask alone: else they neither read nor write answers and money."""
+    """Account of this process: on rank 0, and on other ranks once they ask alone. Without it a process neither reads
+    nor writes answers and costs.
+    """
     _before: tuple[int, float] = PrivateAttr((0, 0.0))
     """Calls and USD of the account when it was opened."""
     _since_start: Counter[str] = PrivateAttr(default_factory=Counter)
-    """`cached` answers and `failed` requests, on rank 0."""
+    """Numbers of `cached` answers and of `failed` requests since the start, on rank 0."""
     _counts: dict[str, Any] = PrivateAttr(default_factory=dict)
     _share: Callable[[list[Any]], list[Any]] | None = PrivateAttr(None)
 
@@ -87,12 +90,14 @@ class Cached(Client, ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Who is asked: "client" (its kind), "model" and "endpoint", JSON-ready, without secrets."""
+        """Return the identity of the model that is asked: "client" (its kind), "model" and "endpoint", JSON-ready,
+        without secrets.
+        """
 
     @abstractmethod
     def parameters(self, request: Request) -> dict[str, Any]:
-        """Every parameter that can change the answer to the request, JSON-ready; "max_tokens" bounds what it can
-        cost.
+        """Return every parameter that can change the answer to the request, JSON-ready; "max_tokens" bounds the cost of
+        the answer.
         """
 
     @abstractmethod
@@ -100,8 +105,8 @@ class Cached(Client, ABC):
         """Ask, on rank 0. For each call: `desk.may_start()`; then report how it ended (`desk.answer`, `desk.fail`,
         ...).
 
-        Returns early when `desk.closing`; what has no outcome then is left for another run. Work that all ranks are to
-        do goes through `share`.
+        Returns early when `desk.closing`; calls without an outcome are then left for another run. Work for all ranks
+        goes through `share`.
         """
 
     def answer_share(self, work: list[Any]) -> list[Any]:
@@ -127,7 +132,7 @@ class Cached(Client, ABC):
             self._open()
 
     def _open(self) -> None:
-        """Open the books of this process, if they are not."""
+        """Open the account of this process, unless it is open already."""
         with OPENING:
             if self._account is None:
                 run, name = self._run, " ".join(map(str, self.identity().values()))
@@ -136,11 +141,11 @@ class Cached(Client, ABC):
                 self._account, self._before = account, (account.calls, account.usd)
 
     def _store(self) -> CompletionStore:
-        """Return the answers that all clients share."""
+        """Return the store of answers, which all clients share."""
         return self._run.shared("answers", lambda: CompletionStore(self._run.cache / FILE))
 
     def tariff(self) -> Price | ListPrice | None:
-        """Return the price of a call; None: unknown."""
+        """Return the price of a call; None if it is unknown."""
         if isinstance(self.prices, Price):
             return self.prices
         identity = self.identity()
@@ -151,24 +156,26 @@ class Cached(Client, ABC):
         return None if tariff is None else (tariff.prompt, tariff.completion)
 
     def context_length(self) -> int | None:
-        """Return how many tokens a prompt and its answer may have together; None when it is not known."""
+        """Return the number of tokens that a prompt and its answer may have together; None if it is not known."""
         identity = self.identity()
         return endpoint_models.context_length(str(identity["model"]), str(identity["endpoint"]))
 
     def warning(self, today: date) -> str | None:
-        """Return what a plan warns about, such as a model that is no longer offered; None without a warning."""
+        """Return the warning of a plan, for example about a model that is no longer offered; None if there is no
+        warning.
+        """
         identity = self.identity()
         return endpoint_models.warning(str(identity["model"]), str(identity["endpoint"]), today)
 
     def budget_note(self) -> str | None:
-        """Return what a plan says of a budget: it does not stop the calls in flight. None without one."""
+        """Return the remark of a plan on a budget: it does not stop the calls in flight. None without a budget."""
         if self.budget_usd is None:
             return None
         model, budget = self.identity()["model"], f"{self.budget_usd:g} USD"
         return f"no call to {model} starts once {budget} are spent; what the calls then in flight cost comes on top"
 
     def question(self, request: Request) -> str:
-        """Everything that can change the answer, as canonical JSON: what the cache's key is a hash of."""
+        """Return everything that can change the answer, as canonical JSON: the cache key is the hash of this text."""
         whole = {
             **self.identity(),
             "version": self.version,
@@ -188,8 +195,8 @@ class Cached(Client, ABC):
             self._account.fail(self.key(request), request.about, reason)
 
     def counts(self) -> dict[str, Any]:
-        """Return what this stage took so far, for its summary: calls and money over all its runs, the rest since it
-        started. The same on every rank, as of the last `complete`.
+        """Return the numbers of this stage for its summary: calls and money over all its runs, the other numbers since
+        it started. They are the same on every rank, as of the last `complete`.
         """
         self._check_setup()
         if (account := self._account) is not None:
@@ -204,8 +211,8 @@ class Cached(Client, ABC):
         return self._counts
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """See `Client`. In a stage of several processes every rank has to make the same calls in the same order, and
-        gets the same answers; `RuntimeError` on all of them when they ask for different things.
+        """Implement `Client.complete`. In a stage of several processes every rank has to make the same calls in the
+        same order, and gets the same answers; `RuntimeError` is raised on all ranks if their requests differ.
         """
         self._check_setup()
         together.same_requests(requests)
@@ -224,7 +231,7 @@ class Cached(Client, ABC):
         return self._completed(requests, alone=True)
 
     def share(self, work: list[Any]) -> list[Any]:
-        """Results of work that is split over all ranks (`answer_share`), in order; to be called from `put`."""
+        """Return the results of work that is split over all ranks (`answer_share`), in order; to be called from `put`."""
         return (self._share or self.answer_share)(work)
 
     def _completed(self, requests: Sequence[Request], *, alone: bool = False) -> list[Completion]:
@@ -244,7 +251,7 @@ class Cached(Client, ABC):
         return answers
 
     def _limits(self, world: int) -> tuple[int | None, float | None]:
-        """Return `max_calls` and `budget_usd`; for one of several processes its part of what was left at its beginning."""
+        """Return `max_calls` and `budget_usd`; for one of several processes, its part of what was left when it began."""
         (calls, usd), most, budget = self._before, self.max_calls, self.budget_usd
         if world == 1:
             return most, budget
@@ -254,7 +261,7 @@ class Cached(Client, ABC):
         )
 
     def _asked(self, missing: list[Call], *, cached: int, alone: bool) -> dict[str, Completion]:
-        """Outcomes of new calls, by key. Nothing is shown of those of a thread."""
+        """Return the outcomes of new calls, by key. The calls of a thread show no progress line."""
         run, account = self._run, self._account
         world = ranks.world() if alone or ranks.connected() == 1 else 1  # of the processes that share the limits
         assert account is not None
@@ -279,7 +286,7 @@ class Cached(Client, ABC):
         return desk.outcomes
 
     def _why(self, desk: Desk) -> str:
-        """How many requests failed, and the most frequent reasons."""
+        """Return the number of failed requests and the most frequent reasons, in words."""
         reasons = [f"{count:,} x {reason}" for reason, count in desk.reasons.most_common(REASONS)]
         more = len(desk.reasons) - len(reasons)
         reasons += [f"and {more:,} other reasons"] if more else []

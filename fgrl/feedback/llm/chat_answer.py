@@ -1,6 +1,4 @@
-"""A chat completion as an endpoint sends it, turned into a `Completion`. Nothing in it is trusted to have the right
-type.
-"""
+"""A chat completion from an endpoint, turned into a `Completion`. No value in it is trusted to have the right type."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from fgrl.feedback.llm.prices import ListPrice, Price
 from fgrl.types import Completion, Usage
 
 MOST_TOKENS = 10**9
-"""A larger number of tokens of one call is none."""
+"""Upper bound on the tokens of one call; a larger number is read as missing."""
 
 
 def body_of(response: httpx2.Response) -> dict[str, Any]:
-    """Return the body of a chat completion; anything else is an error as that of a broken connection."""
+    """Return the body of a chat completion. Any other body raises the error of a broken connection."""
     try:
         body = response.json()
         if isinstance(body["choices"][0]["message"], dict):
@@ -31,8 +29,8 @@ def body_of(response: httpx2.Response) -> dict[str, Any]:
 
 
 def read(body: dict[str, Any], usage: Usage, model: str, scrub: Scrubber) -> Completion:
-    """Return an answer without text is an error, unless its `finish_reason` explains it; so is one of an unexpected
-    form.
+    """Return the completion in a body. An answer without text is an error, unless its `finish_reason` explains it; an
+    unexpected form is an error too.
     """
     choice = body["choices"][0]
     message, finish = choice["message"], choice.get("finish_reason")
@@ -50,17 +48,15 @@ def read(body: dict[str, Any], usage: Usage, model: str, scrub: Scrubber) -> Com
 
 
 def _text(content: object) -> str:
-    """Return the text of a message, which may come in parts; those that are no text (an image, thoughts) are left
-    out.
-    """
+    """Return the text of a message, which may come in parts; parts that are not text (an image, thoughts) are left out."""
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return without_lone_surrogates("".join(text for text in texts if isinstance(text, str)))
 
 
 def read_usage(body: dict[str, Any], tariff: Price | ListPrice | None) -> Usage:
-    """Tokens as the endpoint reports them, with their price; without both counts the price is unknown, unless it
-    is 0.
+    """Return the tokens that the endpoint reports, with their price. If a count is missing, the cost is unknown, unless
+    the price is 0.
     """
     reported = body.get("usage")
     reported = reported if isinstance(reported, dict) else {}
@@ -82,8 +78,8 @@ def _count(counts: dict[str, Any], name: str) -> int | None:
 
 
 def _first_token(choice: dict[str, Any]) -> dict[str, float] | None:
-    """Log-probabilities (nats) of the most probable first tokens, where the endpoint gives them in the form of
-    OpenAI.
+    """Return the log-probabilities (nats) of the most probable first tokens, if the endpoint gives them in OpenAI's
+    form.
     """
     try:
         alternatives = choice["logprobs"]["content"][0]["top_logprobs"]

@@ -1,4 +1,4 @@
-"""Which calls may start, and what becomes of them: limits, ledger, cache and progress of one `complete`."""
+"""Bookkeeping of calls: which calls may start, and their limits, ledger, cache and progress in one `complete`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Call:
 
     key: str
     question: str
-    """What `key` is a hash of."""
+    """Everything that can change the answer; `key` is its hash."""
     request: Request
     longest: int | None
-    """Tokens that its answer can have; None: not limited."""
+    """Maximum number of tokens of its answer; None: not limited."""
 
 
 @dataclass
@@ -32,26 +32,26 @@ class Desk:
     """The bookkeeping of one `complete`, on rank 0. Every call that may start must be ended by exactly one of `answer`,
     `charge`, `refuse`.
 
-    `max_calls` is never exceeded. `budget_usd` stops new calls once so much is spent: what the calls then in flight cost
-    comes on top. Refused calls (429, 5xx, connection refused) cost nothing and are not counted; a call whose result never
-    arrived counts as much as it can have cost. What earlier runs of the stage spent counts too.
+    `max_calls` is never exceeded. `budget_usd` stops new calls once this much is spent: the cost of the calls that are
+    then in flight comes on top. Refused calls (429, 5xx, connection refused) cost nothing and are not counted; a call
+    whose result never arrived counts with its highest possible cost. Costs of earlier runs of the stage count too.
     """
 
     run: Run
     account: Account
     store: CompletionStore
     tariff: Price | ListPrice | None
-    """What a call costs; None: unknown."""
+    """Price of a call; None if it is unknown."""
     max_calls: int | None
     budget_usd: float | None
     calls: Sequence[Call]
     cached: int
-    """How many further requests the cache has answered."""
+    """Number of further requests that the cache has answered."""
     ticker: Ticker
     outcomes: dict[str, Completion] = field(default_factory=dict)
-    """By key: answered, or failed for good."""
+    """Outcomes by key: answered, or failed for good."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Why calls failed for good, with their numbers."""
+    """Reasons why calls failed for good, with their numbers."""
     problem: BaseException | None = None
     """The exception that ends the run; raised when the calls in flight have ended."""
     interrupted: bool = False
@@ -59,12 +59,12 @@ class Desk:
 
     @property
     def failed(self) -> int:
-        """How many calls failed for good."""
+        """Number of calls that failed for good."""
         return self.reasons.total()
 
     @property
     def limit(self) -> Literal["max_calls", "budget_usd"] | None:
-        """The limit that lets no call start now; one in flight that is refused makes room for another."""
+        """The limit that lets no call start now; a call in flight that is refused makes room for another."""
         if self.max_calls is not None and self.account.calls + self.account.flying >= self.max_calls:
             return "max_calls"
         if self.budget_usd is None or self.account.usd < self.budget_usd:
@@ -74,7 +74,7 @@ class Desk:
 
     @property
     def closing(self) -> bool:
-        """No further call may start, unless one in flight is refused."""
+        """True if no further call may start, unless a call in flight is refused."""
         return self.interrupted or self.limit is not None or self.problem is not None
 
     def may_start(self) -> bool:
@@ -85,7 +85,7 @@ class Desk:
         return True
 
     def most(self, call: Call) -> float | None:
-        """Return the USD that a call can cost; None: unknown."""
+        """Return the highest possible cost of the call in USD; None if it is unknown."""
         if self.tariff is None or call.longest is None:
             return None
         return self.tariff.at_most(tokens.at_most(call.request), call.longest)
@@ -102,7 +102,7 @@ class Desk:
 
     def answer(self, call: Call, completion: Completion, seconds: float) -> None:
         """End a call with its answer: record it in the ledger and in the cache, and keep it as an outcome. An answer
-        without text has failed.
+        without text is recorded as failed.
         """
         self.account.flying += 1  # until the answer is stored: `Ledger.close` waits for it
         try:
@@ -129,7 +129,7 @@ class Desk:
         self.problem = self.problem or problem
 
     def listen(self) -> bool:
-        """Was Ctrl-C pressed? Then no further call starts."""
+        """Return True if Ctrl-C was pressed; then no further call starts."""
         self.interrupted = self.interrupted or self.run.interrupted
         return self.interrupted
 

@@ -38,15 +38,17 @@ from fgrl.types import Request, Usage
 CONNECT_TIMEOUT = 10.0
 """Longest wait for a connection, in seconds."""
 IDLE = 4.0
-"""Seconds that a connection without a request is kept: fewer than servers keep it (uvicorn: 5), so that none is closed under a request."""
+"""Seconds that a connection without a request is kept open: shorter than servers keep it (uvicorn: 5), so that none is
+closed under a request.
+"""
 BURSTS_PER_MINUTE = 10
-"""No more than the tokens of a tenth of a minute are spent at once."""
+"""Number of parts into which the tokens of a minute are divided: at most one part is spent at once."""
 GRACE = 10.0
-"""Seconds that calls in flight have to end after a Ctrl-C."""
+"""Seconds that calls in flight may take to end after a Ctrl-C."""
 
 
 class Abandoned(openai.OpenAIError):
-    """The request must not be attempted (any more). The openai library passes its own errors on unchanged."""
+    """Error for a request that must not be attempted (any more). The openai library passes its own errors on unchanged."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Asked:
     call: Call
     desk: Desk
     body: dict[str, Any] = field(default_factory=dict)
-    """The chat completion that answered it."""
+    """Body of the chat completion that answered it."""
     seconds: float = 0.0
     """Duration of the attempt that was answered."""
 
@@ -67,18 +69,18 @@ asked: contextvars.ContextVar[Asked] = contextvars.ContextVar("asked")
 
 @dataclass
 class Endpoint:
-    """An endpoint, as one client asks it. Rate limits live as long as this object."""
+    """An endpoint that one client asks. Rate limits live as long as this object."""
 
     settings: EndpointSettings
     errors: EndpointErrors
     key: str | None = field(repr=False)
     body: Callable[[Request, Mode], dict[str, Any]]
-    """The arguments of `chat.completions.create` for a request."""
+    """Function that returns the arguments of `chat.completions.create` for a request."""
     count_tokens: Callable[[Request], int]
-    """What a request counts against `tokens_per_minute`."""
+    """Function that returns the tokens of a request that count against `tokens_per_minute`."""
     structured: Setting
     reached: bool = False
-    """The endpoint has answered a request."""
+    """True if the endpoint has answered a request."""
 
     def __post_init__(self) -> None:
         self.mode: Mode = "schema" if self.structured == "auto" else self.structured
@@ -112,7 +114,9 @@ class Endpoint:
     # -- in the background event loop --------------------------------------------------------------------------------------
 
     async def _work(self, calls: Sequence[Call], desk: Desk, finished: threading.Event) -> None:
-        """Workers over one queue. An error of one request stays with it; one that concerns all halts the desk."""
+        """Run workers over one queue. An error of one request affects only that request; an error that affects all
+        requests halts the desk.
+        """
         queue = deque(calls)
 
         async def worker(library: openai.AsyncOpenAI) -> None:
@@ -151,7 +155,7 @@ class Endpoint:
         return self._library
 
     async def _complete(self, call: Call, desk: Desk, library: openai.AsyncOpenAI) -> None:
-        """One request, over all its attempts, and again with a weaker mode where the endpoint refuses the schema."""
+        """Complete one request, over all its attempts, and again with a weaker mode if the endpoint refuses the schema."""
         own, mode = Asked(call, desk), self.mode
         asked.set(own)
         try:
@@ -176,7 +180,7 @@ class Endpoint:
 
 
 class BookedHttpClient(openai.DefaultAsyncHttpxClient):
-    """An HTTP client that asks before each attempt whether it may start, and books those without an answer."""
+    """An HTTP client that asks before each attempt whether it may start, and records attempts without an answer."""
 
     def __init__(self, endpoint: Endpoint, **options: Any) -> None:
         super().__init__(**options)

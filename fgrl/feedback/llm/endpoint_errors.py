@@ -1,4 +1,4 @@
-"""What an error of an endpoint means, and how it is reported: one request fails, or all of them would
+"""Meaning of the errors of an endpoint, and their reports: one request fails, or all requests would fail
 (`Unavailable`).
 """
 
@@ -16,14 +16,14 @@ from fgrl.base.sanitizing import Scrubber
 NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 
 LONGEST_PAUSE = 120.0
-"""Seconds that the openai library waits at most when an endpoint asks for a pause; after a longer one it does not try
-again.
+"""Longest pause in seconds that the openai library waits if an endpoint asks for one; after a longer pause it does not
+try again.
 """
 
 
 @dataclass(frozen=True)
 class EndpointErrors:
-    """Explains the errors of one endpoint."""
+    """Explanations of the errors of one endpoint."""
 
     address: str
     model: str
@@ -32,7 +32,8 @@ class EndpointErrors:
     scrub: Scrubber
 
     def status(self, error: openai.APIStatusError, *, reached: bool) -> str:
-        """Why a request failed with an HTTP status, after all retries. `reached`: the endpoint has answered before.
+        """Return the reason why a request failed with an HTTP status, after all retries. `reached`: the endpoint has
+        answered before.
 
         Raises `Unavailable` if every other request would fail as well: wrong key, unknown model, used-up quota, long
         pause.
@@ -66,7 +67,9 @@ class EndpointErrors:
         return f"HTTP {status}: {reply}"
 
     def connection(self, error: openai.APIConnectionError, *, reached: bool) -> str:
-        """Why a request got no answer, after all retries. Raises `Unavailable` if the server cannot be reached."""
+        """Return the reason why a request got no answer, after all retries. Raises `Unavailable` if the server cannot
+        be reached.
+        """
         cause = error.__cause__
         reason = self.scrub.line(f"{type(cause).__name__}: {str(cause) or error}")
         if not isinstance(cause, NEVER_SENT):
@@ -77,7 +80,7 @@ class EndpointErrors:
         raise Unavailable(f"no answer from {self.address} ({reason}): {advice}") from None
 
     def message(self, error: openai.APIStatusError) -> str:
-        """Return the endpoint's own message, or where it redirects to, on one line and without secrets."""
+        """Return the endpoint's own message, or the address that it redirects to, on one line and without secrets."""
         if error.response.next_request is not None:
             address = error.response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
             return self.scrub.line(str(address))
@@ -86,7 +89,7 @@ class EndpointErrors:
 
 
 def requested_pause(headers: Mapping[str, str]) -> float:
-    """Seconds that an endpoint asks to wait; 0 without a number."""
+    """Return the seconds that an endpoint asks to wait; 0 if it gives no number."""
     for name, per_second in (("retry-after-ms", 1000), ("retry-after", 1)):
         try:
             return float(headers[name]) / per_second

@@ -1,7 +1,8 @@
-"""What is known of the models of endpoints besides their prices: until when they answer, and how many tokens they read.
+"""Facts about the models of endpoints besides their prices: the day until which they answer, and the number of tokens
+they read.
 
-The table beside this file has the ends, each with its source. Context lengths are those of the package genai-prices, or
-the table's where the package has none. Nothing is looked up over the network.
+The table beside this file has the last days, each with its source. Context lengths come from the package genai-prices,
+or from the table if the package has none. Nothing is looked up over the network.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from fgrl.registry import Settings
 
 PATH = Path(__file__).with_name("endpoint_models.yaml")
 SOON = timedelta(days=90)
-"""An end within this time is worth a warning."""
+"""Time before an end within which a warning is given."""
 
 
 class EndpointModel(Settings):
-    """What the table has of a model."""
+    """Entry of the table for a model."""
 
     ends: date | None = None
     """First day without answers. null: no end is known."""
     state: Literal["ended", "announced", "presumed"] = "announced"
-    """The provider says that it has ended, the provider named the day, or the model is no longer in the provider's
-    lists.
+    """State of the end: the provider says that the model has ended, the provider has named the day, or the model is no
+    longer in the provider's lists.
     """
     replacement: str | None = None
-    """Name of the model that the provider names in its place."""
+    """Name of the model that the provider recommends as its replacement."""
     context: int | None = Field(None, ge=1)
-    """Tokens of prompt and answer together. null: see genai-prices."""
+    """Maximum number of tokens of prompt and answer together. null: see genai-prices."""
     comment: str | None = None
-    """More about the end."""
+    """Further information about the end."""
 
 
 class ModelTable(Settings):
@@ -46,11 +47,11 @@ class ModelTable(Settings):
     host: str
     """The endpoint's host."""
     as_of: date
-    """When the source was read."""
+    """Day on which the source was read."""
     source: str
-    """Where the provider announces ends."""
+    """Address where the provider announces ends."""
     models: dict[str, EndpointModel]
-    """By the model's name at the endpoint."""
+    """Entries by the model's name at the endpoint."""
 
 
 @cache
@@ -66,7 +67,9 @@ def _known(model: str, endpoint: str) -> EndpointModel | None:
 
 
 def context_length(model: str, endpoint: str) -> int | None:
-    """Return how many tokens prompt and answer may have together at the URL `endpoint`; None when it is not known."""
+    """Return the number of tokens that prompt and answer may have together at the URL `endpoint`; None if it is not
+    known.
+    """
     known = _known(model, endpoint)
     if known is not None and known.context is not None:
         return known.context

@@ -1,4 +1,4 @@
-"""How many calls an endpoint is sent, how fast, and how patiently."""
+"""Settings of an endpoint: number of calls, rate limits, timeout and retries."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from fgrl.registry import Settings, Unkeyed
 
 
 class EndpointSettings(Settings):
-    """How many calls an endpoint is sent, how fast, and how patiently. None of it changes an answer."""
+    """Settings of an endpoint: number of calls, rate limits, timeout and retries. None of them changes an answer."""
 
     concurrency: Annotated[int, Unkeyed] = Field(32, ge=1, le=1024)
-    """Calls in flight at the same time."""
+    """Maximum number of calls in flight at the same time."""
     requests_per_minute: Annotated[float | None, Unkeyed] = Field(None, gt=0)
-    """Rate limit, retries included; calls are spaced evenly. null: none."""
+    """Maximum number of requests per minute, retries included; calls are spaced evenly. null: no limit."""
     tokens_per_minute: Annotated[float | None, Unkeyed] = Field(None, gt=0)
-    """Rate limit; each attempt counts as its prompt's estimated tokens plus `max_tokens`. null: none."""
+    """Maximum number of tokens per minute; each attempt counts as its prompt's estimated tokens plus `max_tokens`.
+    null: no limit.
+    """
     timeout: Annotated[float, Unkeyed] = Field(300.0, gt=0, le=86_400)
-    """Seconds that one attempt may take."""
+    """Maximum duration of one attempt in seconds."""
     max_retries: Annotated[int, Unkeyed] = Field(5, ge=0, le=1_000)
-    """How often an attempt that was refused (429, 5xx) or broke is retried before the request is listed as failed."""
+    """Maximum number of retries after an attempt that was refused (429, 5xx) or broke; then the request is listed as
+    failed.
+    """

@@ -1,4 +1,4 @@
-"""What requests will take, before anything is spent: calls, tokens and money for `fgrl plan`."""
+"""Estimates of calls, tokens and money for `fgrl plan`, before anything is spent."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from fgrl.types import Request
 
 MILLION = 1_000_000
 TOO_LONG = "too long"
-"""In an estimate: calls that may have more `tokens`, prompt and answer together, than the `context` of their `model`.
+"""Entry of an estimate: calls that may have more `tokens`, prompt and answer together, than the `context` of their
+`model`.
 """
 
 
 @dataclass(frozen=True)
 class Load:
-    """What requests to one client come to."""
+    """Total of the requests to one client."""
 
     calls: int
     prompt: int
-    """Tokens."""
+    """Tokens of the prompts."""
     completion: int | None
-    """Tokens, at most; None: no limit is set."""
+    """Maximum number of tokens of the answers; None: no limit is set."""
     longest: int = 0
-    """Tokens of the longest prompt with its longest answer, as far as that is limited."""
+    """Tokens of the longest prompt with its longest answer, as far as the answer is limited."""
     fewer: bool = False
-    """There may be fewer calls (`AtMost.fewer`)."""
+    """True if there may be fewer calls (`AtMost.fewer`)."""
     cached: int = 0
-    """Further requests that are answered already."""
+    """Number of further requests that are already answered."""
 
 
 def section(compute: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-    """Return a part of `Stage.estimate`: what `compute` gives, under "calls"; nothing for None.
+    """Return a part of `Stage.estimate`: the result of `compute` under "calls"; empty if it is None.
 
-    Where it cannot be known yet, there is the stage that has to run first ("after"), and where the data cannot be read
-    the reason ("unknown").
+    If it cannot be known yet, the part has the stage that has to run first ("after"). If the data cannot be read, it
+    has the reason ("unknown").
     """
     try:
         calls = compute()
@@ -51,11 +52,11 @@ def section(compute: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
 
 
 def bill(loads: Sequence[tuple[Client, Load]], *, bound: bool = False) -> dict[str, Any] | None:
-    """Return the sum over clients: `calls` to make, `cached` answers that exist already, `prompt tokens` of the calls,
-    `completion tokens` that they can come to at most, `usd` at most (None: unknown, as above), and `too long` where a
-    call may exceed the context length of its model; None when nobody is asked. Retries are not foreseen.
+    """Return the sum over clients; None if no client is asked. It has `calls` to make, `cached` answers that exist
+    already, `prompt tokens` of the calls, the maximum of `completion tokens` and of `usd` (None if it is unknown), and
+    `too long` if a call may exceed the context length of its model. Retries are not included.
 
-    bound: tokens are a bound, and calls too where there may be `fewer`.
+    bound: the tokens are an upper bound, and so are the calls if there may be `fewer`.
     """
     if not loads:
         return None
@@ -88,14 +89,14 @@ def _price(client: Client, load: Load) -> float | None:
 
 
 def known(client: Client, requests: Sequence[Request], peek: Peek) -> Load:
-    """Return what these requests come to."""
+    """Return the total of these requests."""
     client.look(peek)
     new, cached = open_requests(client, requests, peek)
     return replace(bound(client, [AtMost(request, 1, 0, fewer=False) for request in new]), cached=cached)
 
 
 def open_requests(client: Client, requests: Sequence[Request], peek: Peek) -> tuple[list[Request], int]:
-    """Return the requests that the client will have to send, each different one once, and how many answers it has
+    """Return the requests that the client will have to send, without duplicates, and the number of answers that it has
     already.
     """
     if not isinstance(client, Cached):
@@ -113,7 +114,7 @@ def open_requests(client: Client, requests: Sequence[Request], peek: Peek) -> tu
 
 
 def longest_answer(client: Client, request: Request) -> int | None:
-    """Tokens that the answer can come to; None: no limit is set."""
+    """Return the maximum number of tokens of the answer; None: no limit is set."""
     if isinstance(client, Cached):
         return client.parameters(request).get("max_tokens")
     return request.max_tokens
@@ -123,8 +124,8 @@ def longest_answer(client: Client, request: Request) -> int | None:
 
 
 def at_most(asker: Asker, expected: ToDraw, peek: Peek) -> list[tuple[Client, Load]]:
-    """Whom a component asks about responses to come, and the load at most; [] if it asks nobody or does not state its
-    requests.
+    """Return the clients that a component asks about future responses, each with its maximum load; [] if the component
+    asks no client or does not state its requests.
     """
     client = asker.asked_client()
     if client is None:
@@ -135,7 +136,7 @@ def at_most(asker: Asker, expected: ToDraw, peek: Peek) -> list[tuple[Client, Lo
 
 
 def bound(client: Client, most: Sequence[AtMost]) -> Load:
-    """Return the totals of the requests when every text to come is as long as it may be."""
+    """Return the total of the requests if every future text has its maximum length."""
     prompts = [client.count_tokens(ask.request) + ask.missing_tokens for ask in most]
     limits = [longest_answer(client, ask.request) for ask in most]
     return Load(
@@ -148,10 +149,10 @@ def bound(client: Client, most: Sequence[AtMost]) -> Load:
 
 
 def of_passes(loads: Sequence[Load], drawn: int, per_pass: int) -> Load:
-    """At most what `drawn` prompts come to, which are taken in passes of `per_pass` different ones.
+    """Return the maximum total of `drawn` prompts that are taken in passes of `per_pass` different prompts.
 
-    loads: one for each prompt. Which prompts an unfinished pass takes is not known: those with the greatest numbers are
-    counted, for calls and tokens separately.
+    loads: one for each prompt. Which prompts an unfinished pass takes is not known: the prompts with the greatest
+    numbers are counted, for calls and tokens separately.
     """
     passes, rest = divmod(drawn, per_pass)
 
@@ -171,6 +172,6 @@ def of_passes(loads: Sequence[Load], drawn: int, per_pass: int) -> Load:
 
 
 def _sum(values: Iterable[Any]) -> Any:
-    """None when one of them is None."""
+    """Return the sum, or None if one of the values is None."""
     listed = list(values)
     return None if None in listed else sum(listed)

@@ -1,4 +1,4 @@
-"""`calls.jsonl`: one line for each call that the endpoint charges for, or may charge for. Only ever appended to.
+"""`calls.jsonl`: one line for each call that the endpoint charges for, or may charge for. Lines are only appended.
 
     {"time": ..., "client": "openai gpt-4o https://api.openai.com/v1", "key": ..., "status": "answered",
      "prompt_tokens": 312, "completion_tokens": 1, "usd": 0.00079, "at_most": null, "seconds": 0.8}
@@ -29,12 +29,12 @@ from fgrl.types import Usage
 FILE = "calls.jsonl"
 FAILED = "failed.jsonl"
 GRACE = 10.0
-"""Seconds that the calls of threads have to end when a stage ends."""
+"""Seconds that the calls of threads may take to end when a stage ends."""
 
 
 @dataclass
 class Account:
-    """What the calls of a client (kind, model and endpoint) in a stage come to, over all runs of the stage."""
+    """Total of the calls of a client (kind, model and endpoint) in a stage, over all runs of the stage."""
 
     ledger: Ledger
     client: str
@@ -42,19 +42,21 @@ class Account:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float = 0.0
-    """Of the calls whose price is known; lost calls count as much as they can have cost."""
+    """Cost of the calls whose price is known; lost calls count with their highest possible cost."""
     unknown: int = 0
-    """Calls whose price is not known."""
+    """Number of calls whose price is not known."""
     flying: int = 0
-    """Calls in flight."""
+    """Number of calls in flight."""
 
     def charge(self, key: str, status: str, usage: Usage, *, at_most: float | None, seconds: float) -> None:
-        """Write a call down. `at_most`: what it can have cost, where `usage.usd` is not known."""
+        """Record a call. `at_most`: its highest possible cost, if `usage.usd` is not known."""
         known = usage.model_dump() | {"at_most": at_most, "seconds": round(seconds, 4)}
         self.add(self.ledger.append(FILE, client=self.client, key=key, status=status, **known))
 
     def fail(self, key: str, about: str, reason: str) -> None:
-        """Note a request that ended without an answer that can be used. What its attempts cost is noted by `charge`."""
+        """Record a request that ended without an answer that can be used. The cost of its attempts is recorded by
+        `charge`.
+        """
         self.ledger.append(FAILED, client=self.client, key=key, about=about, reason=reason)
 
     def add(self, line: dict[str, Any]) -> None:
@@ -68,8 +70,8 @@ class Account:
 
 
 class Ledger:
-    """The ledger in a stage's folder, which its clients share. Each process appends whole lines, and knows its own and
-    those that were there when it began.
+    """The ledger in a stage's folder, which its clients share. Each process appends whole lines. It knows its own lines
+    and the lines that were there when it began.
     """
 
     def __init__(self, folder: Path, rank: int = 0) -> None:
@@ -95,7 +97,7 @@ class Ledger:
         return self._accounts.setdefault(client, Account(self, client))
 
     def append(self, name: str, **entry: Any) -> dict[str, Any]:
-        """Write a line with the time in front, whole or not at all, and return it."""
+        """Write a line that begins with the time, whole or not at all, and return it."""
         line = {"time": round(time.time(), 3), **entry}
         data = (json.dumps(line) + "\n").encode()
         with self._lock, (self.folder / name).open("ab", buffering=0) as file:
@@ -109,7 +111,7 @@ class Ledger:
         return line
 
     def close(self) -> None:
-        """Wait for the calls that threads have in flight: what they cost is written down."""
+        """Wait for the calls that threads have in flight, so that their cost is recorded."""
         deadline = time.monotonic() + GRACE
         while any(account.flying for account in self._accounts.values()) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -1,8 +1,8 @@
-"""Which price holds for a model: the user's own table, else the provider's list price.
+"""Choice of the price of a model: the user's own table, else the provider's list price.
 
-A model that neither knows costs "unknown" (None), never 0. The package genai-prices has list prices in its own tables,
-which it could update over the network (`UpdatePrices`); fgrl never starts that, so a price changes only with the
-package's version.
+The cost of a model without a price is "unknown" (None), never 0. The package genai-prices has list prices in its own
+tables, which it could update over the network (`UpdatePrices`); fgrl never starts this update, so a price changes only
+with the package's version.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class PriceTable(Settings):
     models: dict[str, Price]
     """Price by the model's name at the endpoint."""
     host: str | None = None
-    """The endpoint's host that these prices apply to; null: any."""
+    """Host of the endpoint that these prices apply to; null: any host."""
     as_of: str | None = None
-    """When they were read."""
+    """Day on which the prices were read."""
     source: str | None = None
-    """Where they were read."""
+    """Address where the prices were read."""
 
 
 _TABLES = TypeAdapter(list[PriceTable] | PriceTable)
@@ -83,8 +83,8 @@ def _first_mistake(error: Exception) -> str:
 
 
 def listed(model: str, endpoint: str) -> types.PriceCalculation | None:
-    """Return what genai-prices has of `model` at the provider whose API is at the URL `endpoint`; None for one that it
-    lacks.
+    """Return the entry of genai-prices for `model` at the provider whose API is at the URL `endpoint`; None if it has
+    none.
     """
     if not endpoint.startswith("https://"):  # no provider's; saves loading the package (about 0.7 s)
         return None
@@ -99,8 +99,8 @@ def listed(model: str, endpoint: str) -> types.PriceCalculation | None:
 def list_price(model: str, endpoint: str) -> Price | ListPrice | None:
     """Return the list price of `model` at the provider whose API is at the URL `endpoint`.
 
-    None when the package does not know the provider or its model, and when the provider also charges for something else
-    than these tokens (a fee per request, reasoning tokens apart).
+    None if the package does not know the provider or its model, and if the provider also charges for something other
+    than these tokens (a fee per request, separate reasoning tokens).
     """
     found = listed(model, endpoint)
     if found is None:

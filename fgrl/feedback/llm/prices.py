@@ -1,4 +1,4 @@
-"""What a call costs, by the tokens that the endpoint reports for it."""
+"""Cost of a call, by the tokens that the endpoint reports for it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ MILLION = 1_000_000
 
 
 class Price(Settings):
-    """USD per million tokens."""
+    """Prices in USD per million tokens."""
 
     prompt: float = Field(ge=0)
-    """Prompt tokens."""
+    """Price of prompt tokens."""
     completion: float = Field(ge=0)
-    """Tokens of the answer, hidden reasoning included."""
+    """Price of the tokens of the answer, hidden reasoning included."""
     cached: float | None = Field(None, ge=0)
-    """Prompt tokens that the endpoint reports as read from its cache. null: like other prompt tokens."""
+    """Price of prompt tokens that the endpoint reports as read from its cache. null: like other prompt tokens."""
     cache_write: float | None = Field(None, ge=0)
-    """Prompt tokens that the endpoint reports as written to its cache. null: like other prompt tokens."""
+    """Price of prompt tokens that the endpoint reports as written to its cache. null: like other prompt tokens."""
 
     def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0, written_tokens: int = 0) -> float:
-        """USD of a call; `cached_tokens` and `written_tokens` are among `prompt_tokens`."""
+        """Return the USD of a call; `cached_tokens` and `written_tokens` are among `prompt_tokens`."""
         cached = self.prompt if self.cached is None else self.cached
         cache_write = self.prompt if self.cache_write is None else self.cache_write
         plain_tokens = prompt_tokens - cached_tokens - written_tokens
@@ -42,7 +42,7 @@ class Price(Settings):
         return (prompt + completion_tokens * self.completion) / MILLION
 
     def at_most(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return the highest USD of a call with at most so many tokens."""
+        """Return the highest possible cost in USD of a call with at most this many tokens."""
         prompt = max(self.prompt, self.cached or 0.0, self.cache_write or 0.0)
         return (prompt_tokens * prompt + completion_tokens * self.completion) / MILLION
 
@@ -55,20 +55,20 @@ class ListPrice:
 
     @property
     def prompt(self) -> float:
-        """USD per million prompt tokens, for short prompts."""
+        """Price in USD per million prompt tokens, for short prompts."""
         return float(self._usd(1, 0) * MILLION)
 
     @property
     def completion(self) -> float:
-        """USD per million tokens of the answer, after short prompts."""
+        """Price in USD per million tokens of the answer, after short prompts."""
         return float(self._usd(0, 1) * MILLION)
 
     def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0, written_tokens: int = 0) -> float:
-        """USD of a call; `cached_tokens` and `written_tokens` are among `prompt_tokens`."""
+        """Return the USD of a call; `cached_tokens` and `written_tokens` are among `prompt_tokens`."""
         return float(self._usd(prompt_tokens, completion_tokens, cached_tokens, written_tokens))
 
     def at_most(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return the highest USD of a call with at most so many tokens."""
+        """Return the highest possible cost in USD of a call with at most this many tokens."""
         return max(self.of(prompt_tokens, completion_tokens, 0, written) for written in (0, prompt_tokens))
 
     def _usd(self, prompt: int, completion: int, cached: int = 0, written: int = 0) -> Decimal:

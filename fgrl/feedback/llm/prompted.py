@@ -1,4 +1,4 @@
-"""What annotators, judges and metrics share that ask a language model with a prompt file."""
+"""Shared part of annotators, judges and metrics that ask a language model with a prompt file."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from fgrl.types import Request
 
 
 class Prompted(Settings):
-    """A subclass names the placeholders of its prompt; which questions it asks, and how their answers are read, is its
-    own.
+    """A component that asks with a prompt file. A subclass names the placeholders of its prompt, and defines its
+    questions and how their answers are read.
     """
 
     placeholders: ClassVar[tuple[str, ...]]
-    """What the prompt may contain."""
+    """Placeholders that the prompt may contain."""
     required: ClassVar[tuple[str, ...]]
-    """What the prompt must contain."""
+    """Placeholders that the prompt must contain."""
 
     client: Client
     """The language model that is asked."""
     prompt: Annotated[str, File]
     """The prompt file."""
     tries: int = Field(2, ge=1)
-    """How often a question is asked at most when its answer cannot be used."""
+    """Maximum number of times that a question is asked if its answer cannot be used."""
     max_tokens: int | None = Field(None, ge=1)
-    """Length limit of an answer; null is the client's own. Models that think before they answer need more."""
+    """Maximum number of tokens of an answer; null: the client's own limit. Models that think before they answer need
+    more.
+    """
     temperature: float | None = Field(None, ge=0, le=100)
-    """Of the language model; null is the client's own."""
+    """Temperature of the language model; null: the client's own."""
 
     @property
     def longest(self) -> int | None:
-        """Length limit of an answer that a question sets, in tokens; None is the client's own."""
+        """Maximum number of tokens of an answer that a question sets; None: the client's own limit."""
         return self.max_tokens
 
     def setup(self, run: Any) -> None:
@@ -48,6 +50,6 @@ class Prompted(Settings):
         return read_prompt(self.prompt, self.placeholders, self.required)
 
     def request(self, template: Prompt, values: Mapping[str, str], **more: Any) -> Request:
-        """Return the prompt with its placeholders replaced, within the component's own limits."""
+        """Return the request for the prompt with its placeholders replaced, within the component's own limits."""
         limits = {"max_tokens": self.longest, "temperature": self.temperature}
         return Request(messages=template.fill(values), **(limits | more))

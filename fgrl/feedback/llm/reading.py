@@ -1,6 +1,4 @@
-"""Reading a model's answer: fences, refusals, one word of a list, labels in brackets, probabilities of a first
-token.
-"""
+"""Reading a model's answer: fences, refusals, one word of a list, labels in brackets, probabilities of a first token."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ Verdict = Literal["first", "second", "tie"]
 
 
 class Refused(ValueError):
-    """The model declined to answer. Counted separately from unparseable answers."""
+    """Error for an answer in which the model declined to answer. Counted separately from unparseable answers."""
 
 
 _FENCE = re.compile(r"```[ \t]*[A-Za-z0-9_-]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
@@ -46,8 +44,8 @@ def read_answer(text: str) -> str:
 
 
 def read_verdict(text: str) -> Verdict:
-    """Return the answer to "which of the two is better?": 1, 2 or tie, in any case, alone but for quotes, brackets and
-    asterisks around it, and full stops, colons and exclamation marks after it.
+    """Return the answer to "which of the two is better?": 1, 2 or tie, in any case. Only quotes, brackets and asterisks
+    may stand around it, and full stops, colons and exclamation marks after it.
 
     Raises `Refused` for an answer that declines, ValueError for any other.
     """
@@ -55,7 +53,8 @@ def read_verdict(text: str) -> Verdict:
 
 
 def read_yes_no(text: str) -> bool:
-    """YES is true and NO is false, in any case and alone but for what `read_verdict` allows around a word.
+    """Return True for YES and False for NO, in any case. Only the signs that `read_verdict` allows may stand around the
+    word.
 
     Raises `Refused` for an answer that declines, ValueError for any other.
     """
@@ -77,14 +76,14 @@ LABELS: dict[Scale, dict[str, int]] = {
     3: {"1": 1, "tie": 0, "2": -1},
     5: {"1>>2": 2, "1>2": 1, "1=2": 0, "2>1": -1, "2>>1": -2},
 }
-"""Labels of each scale, and how much better they call the answer shown first."""
+"""Labels of each scale, and how much better the answer shown first is by each of them."""
 
 
 def read_label(text: str, scale: Scale = 3) -> int:
-    """How much better the answer shown first is: -2 to 2, by the one label in double brackets, as in `[[1]]`.
+    """Return how much better the answer shown first is: -2 to 2, by the one label in double brackets, as in `[[1]]`.
 
-    On the scale of three the answer may also be nothing but 1, 2 or tie. A label twice is one label; two different
-    labels are none.
+    On the scale of three, the answer may also be only 1, 2 or tie. A label that occurs twice is one label; two
+    different labels count as none.
 
     Raises `Refused` for an answer without a label that declines to judge, ValueError for any other.
     """
@@ -109,10 +108,10 @@ def bracketed(text: str) -> set[str]:
 
 
 def odds(logprobs: Mapping[str, float] | None, first: str = "1", second: str = "2") -> float | None:
-    """P(first) / (P(first) + P(second)) of the answer's first token, from its most probable ones (nats).
+    """Return P(first) / (P(first) + P(second)) of the answer's first token, from its most probable tokens (nats).
 
-    Tokens that differ by white space around them count together; one that is not listed counts 0. None when neither is
-    listed, or nothing is known.
+    Tokens that differ only by white space around them count together; a token that is not listed counts 0. None if
+    neither is listed, or if nothing is known.
     """
     logprobs = logprobs or {}
     best = max(logprobs.values(), default=0.0)
@@ -128,4 +127,6 @@ _YES_NO = {"yes": True, "no": False}
 _ALONE = re.compile(
     r"""[\s"'`*\[({\u2018\u201c]*(?P<word>[a-z0-9]+)[\s"'`*\])}\u2019\u201d.:!]*""", re.IGNORECASE | re.ASCII
 )
-"""A word in ASCII letters, so that no other script's letters pass for it, and what may stand around it."""
+"""A word in ASCII letters, so that letters of another script are not taken for it, and the signs that may stand around
+it.
+"""

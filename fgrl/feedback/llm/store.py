@@ -1,7 +1,7 @@
 """All answers of language models so far, in one SQLite file that several processes share.
 
-A row is the key of a request (a hash of everything that can change its answer), the request, and its answer. The first
-answer to a key stays: whoever asks again, in any process, gets that one.
+A row has the key of a request (a hash of everything that can change its answer), the request, and its answer. The first
+answer to a key stays: every later request with this key, in any process, gets this answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ CREATE TABLE IF NOT EXISTS completions (
 
 
 class CompletionStore:
-    """`completions.sqlite`: safe with several processes and threads; what `put` has returned survives a kill."""
+    """The file `completions.sqlite`. It is safe with several processes and threads, and an answer that `put` has
+    returned survives a kill.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,8 +63,8 @@ class CompletionStore:
         return {key: free(self._read(key, answer)) for key, answer in rows}
 
     def put(self, key: str, question: str, answer: Completion) -> Completion:
-        """Store an answer. Returns the one that the file has for the key now: the first, which another process may have
-        stored, with the cost of this one.
+        """Store an answer. Returns the answer that the file now has for the key: the first, which another process may
+        have stored, with the cost of this one.
         """
         row = (key, question, answer.model_dump_json(exclude_defaults=True), time.time())
         with self._lock, damage_reported(self.path):

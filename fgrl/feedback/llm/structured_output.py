@@ -1,4 +1,6 @@
-"""How an endpoint is asked to hold an answer to a JSON schema (`response_format`), and what to send when it refuses."""
+"""JSON schemas for answers of an endpoint (`response_format`), and the weaker modes to send if the endpoint refuses
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from typing import Any, Literal
 
 Mode = Literal["schema", "json_object", "none"]
 Setting = Literal["auto", "schema", "json_object", "none"]
-"""auto: schema, and a weaker mode each time that the endpoint refuses one."""
+"""Mode of the setting. auto: schema, and a weaker mode each time that the endpoint refuses the mode."""
 WEAKER: dict[Mode, Mode] = {"schema": "json_object", "json_object": "none"}
 REFUSING_STATUSES = (400, 415, 422, 501)
 REFUSING_WORDS = ("response_format", "json_schema", "schema")
@@ -31,7 +33,9 @@ def response_format(schema: dict[str, Any], mode: Literal["schema", "json_object
 
 
 def _can_be_strict(schema: Any) -> bool:
-    """OpenAI's strict mode needs every property to be required and no additional ones to be allowed."""
+    """Return True if the schema fits OpenAI's strict mode, which needs every property to be required and allows no
+    additional ones.
+    """
     if isinstance(schema, list):
         return all(_can_be_strict(item) for item in schema)
     if not isinstance(schema, dict):

@@ -27,7 +27,7 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 Share = Callable[[list[W]], list[R]]
-"""Work to results, in order."""
+"""Function from work to its results, in order."""
 
 
 def everybody(items: Sequence[T]) -> list[T]:
@@ -50,8 +50,8 @@ def same_requests(requests: Sequence[Request]) -> None:
 
 
 def complete(client: Client, requests: Sequence[Request]) -> list[Completion]:
-    """`client.complete(requests)` on every rank, all with the same requests. A client that is not `collective` is
-    called by rank 0 alone.
+    """Return `client.complete(requests)` on every rank; all ranks have the same requests. If a client is not
+    `collective`, only rank 0 calls it.
     """
     if client.collective or ranks.connected() == 1:
         return client.complete(requests)
@@ -62,7 +62,7 @@ def lead(direct: Callable[[Share[W, R]], V], answer: Share[W, R]) -> V:
     """Return on every rank what `direct` returns on rank 0.
 
     `direct` gets a function that shares work out: it is split over the ranks, each rank does its part with `answer`,
-    and the results come back in order. An exception, of rank 0 or of another one's `answer`, is raised on every rank.
+    and the results come back in order. An exception of rank 0, or of another rank's `answer`, is raised on every rank.
     """
     if ranks.connected() == 1:
         return direct(answer)
@@ -74,8 +74,8 @@ def lead(direct: Callable[[Share[W, R]], V], answer: Share[W, R]) -> V:
 
 
 def in_all(work: Callable[[], T]) -> T:
-    """Return what `work` returns in this process. An error that a person can act on, the user's own code's among them, is
-    raised by all processes at once.
+    """Return the result of `work` in this process. An error that a person can act on, including errors of the user's
+    own code, is raised by all processes at once.
     """
     done: T | None = None
     failure: FgrlError | None = None
@@ -94,7 +94,7 @@ def in_all(work: Callable[[], T]) -> T:
 
 
 def most(count: int) -> int:
-    """Return the largest number of all processes. Where one of them has failed in `in_all` meanwhile, raise its error."""
+    """Return the largest count of all processes. If a process has failed in `in_all` meanwhile, raise its error."""
     counts = everybody([count])
     _raise_first(counts)
     return max(counts)
@@ -108,13 +108,13 @@ def _raise_first(items: Sequence[Any]) -> None:
 
 
 def _part(work: list[W]) -> list[W]:
-    """Of this rank: parts are neighbours, and differ by one in size at most."""
+    """Return this rank's part: parts are contiguous, and their sizes differ by at most one."""
     first, last = (len(work) * number // ranks.connected() for number in (ranks.place(), ranks.place() + 1))
     return work[first:last]
 
 
 def _attempt(work: Callable[[Any], Any], given: Any) -> tuple[Any, BaseException | None]:
-    """Return the result, or the exception that there is instead."""
+    """Return the result, or the exception that was raised instead."""
     try:
         return work(given), None
     except (Exception, KeyboardInterrupt) as problem:
@@ -129,13 +129,13 @@ def _get(outcome: tuple[Any, BaseException | None]) -> Any:
 
 
 def _shared_out(work: list[W], answer: Share[W, R]) -> list[R]:
-    """On rank 0, while the others wait for work."""
+    """Return the results of shared work, on rank 0, while the other ranks wait for work."""
     _broadcast(work)
     return [result for part in _gathered(_attempt(answer, _part(work))) for result in _get(part)]
 
 
 def _gathered(item: T) -> list[T]:
-    """Of every rank."""
+    """Return the items of all ranks."""
     if ranks.connected() == 1:
         return [item]
     parts: list[Any] = [None] * ranks.connected()
@@ -144,7 +144,7 @@ def _gathered(item: T) -> list[T]:
 
 
 def _broadcast(item: Any) -> Any:
-    """Rank 0's item, on every rank."""
+    """Return rank 0's item, on every rank."""
     box = [item]
     distributed.broadcast_object_list(box)
     return box[0]

@@ -29,7 +29,7 @@ _PIECES = re.compile(r"([^\W\d_]+)|(\d+)|(\s*\n\s*)|([^\w\s]|_)|(\s{2,})")
 
 
 def estimate(request: Request) -> int:
-    """Tokens of the prompt without a tokenizer."""
+    """Return the estimated number of tokens of the prompt, without a tokenizer."""
     prompt = sum(of_text(message.content) + TOKENS_PER_MESSAGE for message in request.messages)
     return prompt + (0 if request.json_schema is None else of_text(json.dumps(request.json_schema)))
 
@@ -42,7 +42,9 @@ def at_most(request: Request) -> int:
 
 
 def count(request: Request, tokenizer: str) -> int:
-    """Tokens of the prompt as the tokenizer of a model (hub id, folder or packaged name) renders it."""
+    """Return the number of tokens of the prompt that the tokenizer of a model (hub id, folder or packaged name) makes
+    of it.
+    """
     return _count_rendered(tokenizer, tuple((message.role, message.content) for message in request.messages))
 
 
@@ -70,7 +72,7 @@ def _cached(*named: Any) -> Any:
 
 
 def of_text(text: str) -> int:
-    """Tokens of a text without a tokenizer."""
+    """Return the estimated number of tokens of a text, without a tokenizer."""
     return sum(_tokens_of_piece(*match.groups()) for match in _PIECES.finditer(text))
 
 

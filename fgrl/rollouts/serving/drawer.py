@@ -1,7 +1,7 @@
-"""A model that servers of vLLM draw from.
+"""A model whose responses are drawn by servers of vLLM.
 
-What is drawn is a response to its request, from weights that the servers were shown to have, or it is asked for again. A
-server that ends or hangs is replaced, gets the weights, and only what is missing is asked for.
+Every response was drawn with weights that the servers were shown to have; otherwise it is requested again. A server
+that ends or hangs is replaced and gets the weights, and only the missing responses are requested.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from fgrl.types import DrawnResponse
 T = TypeVar("T")
 
 RENEWALS = 3
-"""How often servers are replaced in a row, without an answer in between, before the run stops."""
+"""Maximum number of replacements of servers in a row, without an answer in between, before the run stops."""
 POLL = 0.1
-"""Seconds between two looks at whether the run is to stop."""
+"""Seconds between two checks whether the run is to stop."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long and how much."""
+    """Limits of time and number."""
 
     draw: float
-    """Seconds that one response may take."""
+    """Maximum duration of one response in seconds."""
     transfer: float
-    """Seconds that each step of a transfer may take."""
+    """Maximum duration of each step of a transfer in seconds."""
     concurrency: int
-    """Requests that one server has at the same time."""
+    """Maximum number of requests that one server has at the same time."""
     checksum_every: int
-    """After how many transfers every tensor is compared; 0: never."""
+    """Number of transfers after which every tensor is compared; 0: never."""
     keep: bool
-    """A version is drawn from while the model changes already."""
+    """True if responses are drawn from a version while the model already changes."""
 
 
 class Served(Drawer):
-    """Draws from servers. The requests of a process are shared out over all of them."""
+    """Drawer that uses servers. The requests of a process are distributed over all of them."""
 
     def __init__(
         self, model: Any, servers: Callable[[], Servers], transfer: Transfer, dtype: str, limits: Limits, end: Callable[[], None]
     ) -> None:  # fmt: skip
-        """servers: those to draw from, started at the first use. end: gives them back."""
+        """servers: returns the servers to draw from, which are started at the first use. end: gives them back."""
         self.model, self.transfer, self.dtype, self.limits = model, transfer, dtype, limits
         self._servers_of, self._end = servers, end
         self._servers: Servers | None = None
@@ -70,8 +70,8 @@ class Served(Drawer):
     # -- weights -------------------------------------------------------------------------------------------------------
 
     def take(self, weights: Any, version: int) -> None:
-        """Bring the weights to all servers, unless this version is there already. With several processes all of them call
-        it; that of rank 0 brings them.
+        """Bring the weights to all servers, unless this version is there already. With several processes all of them
+        call it; the call of rank 0 brings them.
         """
         if weights is not self.model:
             raise ValueError("this drawer draws from the model that it was opened with: open another one")
@@ -90,7 +90,7 @@ class Served(Drawer):
         return self._id
 
     def _replace_parcel(self, version: int, servers: Servers) -> None:
-        """Pack the weights of a version in place of those that were drawn from."""
+        """Pack the weights of a version, in place of the previous version."""
         before, self.version = self._parcel, version
         self._sent += 1
         label = f"fgrl-{self._id}-{version}"
@@ -136,7 +136,9 @@ class Served(Drawer):
         return self._parcel.version
 
     def _bring_to(self, slots: Sequence[Slot]) -> dict[int, str]:
-        """Bring the weights to servers, and see that they have them. Return what went wrong, as `Parcel.deliver_to_all` does."""
+        """Bring the weights to servers, and check that they have them. Return the errors as `Parcel.deliver_to_all`
+        does.
+        """
         assert self._parcel is not None
         failed = self._parcel.deliver_to_all([slot.connection for slot in slots], self.limits.transfer)
         reached = [place for place in range(len(slots)) if place not in failed]
@@ -144,7 +146,7 @@ class Served(Drawer):
         return failed | {reached[place]: why for place, why in lost.items()}
 
     def _check(self, slot: Slot) -> None:
-        """See that a server has the weights of the version that was sent to it."""
+        """Check that a server has the weights of the version that was sent to it."""
         assert self._parcel is not None
         limit, every = self.limits.transfer, self.limits.checksum_every
         if (found := self._parcel.arrived(slot.connection, limit)) != self._label:
@@ -181,7 +183,7 @@ class Served(Drawer):
 
     @contextlib.contextmanager
     def with_weights(self) -> Iterator[Servers]:
-        """Inside, the servers have the weights, and nobody else of this process uses them."""
+        """Yield the servers with the weights, while nothing else in this process uses the servers."""
         servers = self._lent()
         with servers.reserved():
             if self._parcel is None:
@@ -202,7 +204,9 @@ class Served(Drawer):
             )
 
     def changed(self, slot: Slot) -> str:
-        """Return why a server cannot have drawn from the weights that it was given; "" where it has."""
+        """Return the reason why a server cannot have drawn from the weights that it was given; "" if it has drawn from
+        them.
+        """
         assert self._parcel is not None
         try:
             found = self._parcel.arrived(slot.connection, self.limits.transfer)
@@ -248,7 +252,9 @@ class Served(Drawer):
     def _finished(
         self, ids: list[int], logp: list[float], request: DrawRequest, ended: Any, reason: str | None, before: int
     ) -> DrawnResponse | None:
-        """Return the response, if it ends with the tokens from `before` on. reason: why the server ends it there, if it does."""
+        """Return the response, if it ends with the tokens from `before` on. reason: the server's reason for ending it
+        there, or None.
+        """
         try:
             at_limit = reason == "length"
             return completions.finished(
@@ -274,15 +280,15 @@ class Served(Drawer):
         raise ServerGone("the stream ended before the answer")
 
     def _attend(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work returns."""
+        """Return the result of the work."""
         future = background.start(work)
         for _ in self.ticks(future):
             pass
         return future.result()
 
     def ticks(self, work: concurrent.futures.Future[T]) -> Iterator[None]:
-        """Yield while work goes on in the background, and once behind its end. Meanwhile this thread sees whether the run
-        is to stop. Raises what the work raised.
+        """Yield while work goes on in the background, and once after its end. Meanwhile this thread checks whether the
+        run is to stop. Raises the exception of the work.
         """
         try:
             while not work.done():

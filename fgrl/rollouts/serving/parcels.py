@@ -1,4 +1,4 @@
-"""Full weights on their way to servers: what the transfers `files`, `gloo` and `nccl` have in common."""
+"""Full weights on their way to servers: the shared part of the transfers `files`, `gloo` and `nccl`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fgrl.rollouts.serving.connection import Connection
 from fgrl.rollouts.serving.weights import Named
 
 SHARD = 4 * 2**30
-"""Bytes of a file of weights."""
+"""Maximum number of bytes of a file of weights."""
 NAME = "policy"
-"""Under which servers of full weights are asked."""
+"""Name of the model in requests to servers of full weights."""
 
 
 def without_weights(model: Any, folder: Path, *arguments: str, **environment: str) -> Serving:
-    """Return the settings of a server that begins with random weights: all of them are brought to it. `folder` gets the
-    architecture and the tokenizer.
+    """Return the settings of a server that begins with random weights: all weights are brought to it later. `folder`
+    gets the architecture and the tokenizer.
     """
     weights.check_full(model)
     if not folder.exists():
@@ -44,18 +44,18 @@ def without_weights(model: Any, folder: Path, *arguments: str, **environment: st
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a model as they are sent."""
+    """The weights of a model to be sent."""
 
     shapes: list[tuple[str, list[int]]]
-    """Of each name, in the order of `tensors`."""
+    """Name and shape of each tensor, in the order of `tensors`."""
     dtype: str
     tensors: Callable[[], Iterable[Named]]
-    """Return them; each call computes them again."""
+    """Function that returns the tensors; each call computes them again."""
 
 
 class FullParcel(Parcel):
-    """All weights of a model. The version is the one that the server keeps beside its weights, which it gets when they have
-    arrived (`/weight_info`).
+    """All weights of a model. The server keeps the version beside its weights, and gets it after they have arrived
+    (`/weight_info`).
     """
 
     name = NAME
@@ -71,8 +71,8 @@ class FullParcel(Parcel):
 
 
 def of_model(model: Any, version: str, dtype: str, *, keep: bool) -> Weights:
-    """Return a model's weights; keep: as they are now, copied to the CPU. Shards are gathered now, too, by all processes; the copy is
-    that of rank 0, which sends it.
+    """Return a model's weights. keep: copy the current weights to the CPU. Sharded weights are also gathered now, by
+    all processes; rank 0 has the copy, and sends it.
     """
     seed = int(version.rpartition("-")[2])
     shapes = weights.shapes(model)
@@ -90,7 +90,7 @@ def reported(server: Connection, limit: float) -> str:
 
 
 def forget_prefixes(server: Connection, limit: float) -> None:
-    """Make a server forget what it has computed of prompts, with weights that it had before."""
+    """Make a server drop its cached prefixes, which were computed with earlier weights."""
     answer = server.call("/reset_prefix_cache", limit=limit)
     if not (isinstance(answer, dict) and answer.get("success")):
         raise ServerRefused(f"/reset_prefix_cache: {answer}: somebody else draws from the server")
@@ -100,7 +100,7 @@ def forget_prefixes(server: Connection, limit: float) -> None:
 
 
 class FileParcel(FullParcel):
-    """Weights in files, which have their version in them. The server reports the one that it has read there."""
+    """Weights in files that also contain their version. The server reports the version that it has read from them."""
 
     def __init__(self, version: str, folder: Path, sent: Weights) -> None:
         super().__init__(version, replace(sent, tensors=self._read))

@@ -1,7 +1,8 @@
-"""Servers of vLLM on this machine: started, watched, replaced, ended. Which weights they have is in `fgrl.rollouts.serving.drawer`.
+"""Servers of vLLM on this machine: start, checks, replacement, end. `fgrl.rollouts.serving.drawer` knows which weights
+they have.
 
-The processes of a distributed stage share servers. Rank 0 starts them; whichever rank finds one dead starts another in
-its place, while it holds a lock, and writes down where it is.
+The processes of a distributed stage share servers. Rank 0 starts them. If a rank finds a dead server, it starts a
+replacement while it holds a lock, and records its address.
 """
 
 from __future__ import annotations
@@ -32,29 +33,29 @@ from fgrl.rollouts.serving.connection import UNIX, Connection, ServerGone, Serve
 
 STATE = "servers.json"
 POLL = 0.2
-"""Seconds between two looks at a server that starts."""
+"""Seconds between two checks of a server that starts."""
 HEALTH = 10.0
-"""Seconds in which a server has to say that it is well."""
+"""Seconds in which a server has to answer a health check."""
 LEAVE = 10.0
-"""Seconds that a server has to end by itself."""
+"""Seconds in which a server may end by itself."""
 SETTLE = 1.0
-"""Seconds in which the guard of a server that has ended writes down how."""
+"""Seconds in which the guard of an ended server records how it ended."""
 SHOWN = 15
-"""Lines of a server's log that an error shows."""
+"""Number of lines of a server's log that an error shows."""
 MODULE = "vllm.entrypoints.openai.api_server"
 WORKER = Path(__file__).with_name("in_vllm")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a server is started."""
+    """Settings for starting a server."""
 
     python: str
     arguments: tuple[str, ...]
-    """Of vLLM's API server, without the place where it listens."""
+    """Arguments of vLLM's API server, without the address at which it listens."""
     environment: Mapping[str, str]
     devices: tuple[tuple[int, ...], ...] = ()
-    """GPUs of each copy; (): those that vLLM takes."""
+    """GPUs of each copy; (): the GPUs that vLLM chooses."""
 
     def command(self, socket: Path) -> list[str]:
         """Return the command line of a server that listens at a socket of this machine."""
@@ -62,7 +63,9 @@ class Launch:
         return [sys.executable, "-I", str(Path(guard.__file__)), *own]
 
     def variables(self, copy: int) -> dict[str, str]:
-        """Return the environment of a server: ours, without what is only for us."""
+        """Return the environment of a server: the environment of this process, without variables that are only for this
+        process.
+        """
         unknown = (stops.PARENT, "PYTHONHOME")
         ours = {name: value for name, value in ranks.without_launcher(os.environ).items() if name not in unknown}
         names = list(filter(None, ours.get("CUDA_VISIBLE_DEVICES", "").split(",")))
@@ -73,16 +76,16 @@ class Launch:
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one server, which may be taken by another one later."""
+    """The place of one server; another server may take it later."""
 
     number: int
     address: str
     process: int | None = None
-    """Of the process group that it is; None: somebody else runs it."""
+    """Id of the server's process group; None if the server was not started by fgrl."""
     generation: int = 0
-    """How many servers were in this place before."""
+    """Number of servers that were in this place before."""
     version: str = ""
-    """Of the weights that were last brought to it and found there."""
+    """Version of the weights that were last brought to it and found there."""
 
     @property
     def connection(self) -> Connection:
@@ -96,24 +99,24 @@ class Servers:
         self, folder: Path, launch: Launch | None, *, copies: int, addresses: Sequence[str] = (), start_limit: float,
         rank: int = 0, say: Callable[[str], None] = lambda _text: None,
     ) -> None:  # fmt: skip
-        """folder: theirs alone. launch: None for the servers at `addresses`, which run already. rank: of this process; all
-        processes of a stage have the same folder.
+        """folder: a folder for these servers alone. launch: None for the servers at `addresses`, which run already.
+        rank: the rank of this process; all processes of a stage have the same folder.
         """
         self.folder, self.launch, self.copies, self.addresses = folder, launch, copies, list(addresses)
         self.start_limit, self.rank, self.say = start_limit, rank, say
         self.held: Counter[tuple[str, str]] = Counter()
-        """Drawers that draw from each version."""
+        """Number of drawers that draw from each version."""
         self._own: dict[int, subprocess.Popen[bytes]] = {}
         self._sockets: Path | None = None
-        """The folder of the sockets of `_own`."""
+        """Folder of the sockets of `_own`."""
         self.started = False
-        """They run, as far as this process knows."""
+        """True if the servers run, as far as this process knows."""
         self._turn = threading.RLock()
         self._lock = filelock.FileLock(str(folder.with_suffix(".lock")), timeout=3 * start_limit)
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
-        """Inside, no other thread of this process draws from these servers or changes their weights."""
+        """Reserve the servers: meanwhile no other thread of this process draws from them or changes their weights."""
         while not self._turn.acquire(timeout=POLL):
             stops.point()
         try:
@@ -123,7 +126,7 @@ class Servers:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Inside, no other process replaces a server or changes its weights."""
+        """Hold the lock of changes: meanwhile no other process replaces a server or changes its weights."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with self._lock:
             yield
@@ -131,7 +134,7 @@ class Servers:
     # -- starting ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all copies, and wait until they are well."""
+        """Start all copies, and wait until they pass a health check."""
         shutil.rmtree(self.folder, ignore_errors=True)  # of a process that was killed
         self.folder.mkdir(parents=True)
         if self.launch is None:
@@ -181,7 +184,7 @@ class Servers:
     # -- watching ------------------------------------------------------------------------------------------------------
 
     def slots(self) -> list[Slot]:
-        """Return the servers as they are now, whichever process has replaced one."""
+        """Return the current servers, including replacements that other processes started."""
         return [Slot(**one) for one in json.loads((self.folder / STATE).read_text(encoding="utf-8"))]
 
     def is_well(self, slot: Slot) -> bool:
@@ -196,13 +199,13 @@ class Servers:
         return True
 
     def note(self, slot: Slot, version: str) -> None:
-        """Write down which weights a server has."""
+        """Record which weights a server has."""
         with self.changing():
             self._write([replace(one, version=version) if one.number == slot.number else one for one in self.slots()])
 
     def renew(self, slot: Slot, why: str) -> Slot:
-        """Return the server that takes the place of one that is gone; another process may have started it already. A
-        server that somebody else runs is waited for.
+        """Return the replacement of a server that is gone; another process may have started it already. If the server
+        was not started by fgrl, wait for it.
         """
         with self.changing():
             now = next(one for one in self.slots() if one.number == slot.number)
@@ -238,7 +241,7 @@ class Servers:
     # -- ending --------------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """End what this process has started; rank 0 removes everything but the logs."""
+        """End everything that this process has started; rank 0 removes all files except the logs."""
         for process in self._own.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
@@ -282,7 +285,9 @@ def _kill_group(group: int) -> None:
 
 
 class Pool:
-    """The servers of a stage. They stay until it ends, or until others are needed and nobody draws from them."""
+    """The servers of a stage. They stay until the stage ends, or until other servers are needed and nothing draws from
+    these.
+    """
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder = folder
@@ -292,7 +297,7 @@ class Pool:
         self._drawers: dict[str, int] = {}
 
     def take(self, key: str, make: Callable[[Path], Servers]) -> Servers:
-        """Return the servers that `key` names, made where there are none. `give_back` follows."""
+        """Return the servers of `key`; they are made if there are none. Each call must be followed by `give_back`."""
         if key not in self._known:
             for idle in [name for name, drawers in self._drawers.items() if not drawers]:
                 self._known.pop(idle).end()
@@ -303,11 +308,11 @@ class Pool:
         return self._known[key]
 
     def give_back(self, key: str) -> None:
-        """Note that a drawer is closed."""
+        """Record that a drawer is closed."""
         self._drawers[key] -= 1
 
     def close(self) -> None:
-        """End all of them."""
+        """End all servers."""
         for servers in self._known.values():
             servers.end()
         self._known.clear()

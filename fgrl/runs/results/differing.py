@@ -102,7 +102,7 @@ def _walk(path: str, values: Sequence[Any], written: Sequence[Any], result: list
 
 
 def inside(value: Any, key: Any) -> Any:
-    """Return a value of a mapping or a list; None if there is none."""
+    """Return the entry of a mapping or a list at `key`; None if there is no such entry."""
     if isinstance(value, list):
         return value[key] if isinstance(key, int) and key < len(value) else None
     return value.get(key) if isinstance(value, Mapping) else None

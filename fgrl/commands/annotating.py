@@ -45,7 +45,7 @@ whatever happens to the server. Ctrl-C stops it.
 The page can be reached from this machine only. For other machines: an SSH tunnel (ssh -L 8347:127.0.0.1:8347 HOST), or a proxy
 that speaks HTTPS with --public-url.
 """
-Store = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store of the annotations (SQLite).")]
+Store = Annotated[Path, typer.Option("--store", metavar="FILE", help="Store of the annotations (SQLite).")]
 
 
 @app.command(epilog=SERVE)
@@ -71,30 +71,30 @@ def serve(
     overlap: Annotated[
         int | None,
         typer.Option(
-            "--overlap", metavar="N", min=0, help="This many items, drawn at random, go to every annotator. [0]"
+            "--overlap", metavar="N", min=0, help="Number of items, drawn at random, that every annotator gets. [0]"
         ),
     ] = None,
     each: Annotated[
-        int | None, typer.Option("--each", metavar="N", min=1, help="How many annotators get each other item. [1]")
+        int | None, typer.Option("--each", metavar="N", min=1, help="Number of annotators of each other item. [1]")
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            "--seed", metavar="N", min=0, help="Of the items drawn for all, and of the order of responses. [0]"
+            "--seed", metavar="N", min=0, help="Seed of the items drawn for all, and of the order of responses. [0]"
         ),
     ] = None,
     leases: Annotated[
-        int, typer.Option("--leases", metavar="N", min=1, help="Items that one annotator holds at a time.")
+        int, typer.Option("--leases", metavar="N", min=1, help="Number of items that one annotator may hold.")
     ] = 3,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any free one.")] = 8347,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0: any free port.")] = 8347,
     public_url: Annotated[
-        str | None, typer.Option("--public-url", metavar="URL", help="The address of the page behind a proxy.")
+        str | None, typer.Option("--public-url", metavar="URL", help="Address of the page behind a proxy.")
     ] = None,
     new_links: Annotated[
         str | None,
         typer.Option(
-            "--new-links", metavar="A,B,...", help="New links for these, or for `all`; their earlier ones end."
+            "--new-links", metavar="A,B,...", help="Make new links for these, or for `all`; earlier links end."
         ),
     ] = None,
     as_json: AsJson = False,

@@ -52,7 +52,7 @@ H- are liked and disliked spans. Intervals are bootstrapped over items.
 def export(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A store or a JSONL file.", show_default=False)],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.", show_default=False)],
-    form: Annotated[Literal["jsonl", "label-studio"], typer.Option("--format", help="Of OUT.")] = "jsonl",
+    form: Annotated[Literal["jsonl", "label-studio"], typer.Option("--format", help="Format of OUT.")] = "jsonl",
     finished: Annotated[
         bool, typer.Option("--finished", help="Only items that the annotator has marked as done (of a store).")
     ] = False,
@@ -72,9 +72,9 @@ def export(
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Annotated samples.", show_default=False)],
     store: Annotated[
-        Path | None, typer.Option("--store", metavar="FILE", help="The store to add to, or to create.")
+        Path | None, typer.Option("--store", metavar="FILE", help="Store to add to, or to create.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Instead: a JSONL file to write.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="JSONL file to write instead.")] = None,
     settings: Annotated[
         str | None,
         typer.Option("--settings", metavar="FILE", help="Settings of a new store's page (YAML), or a shipped name."),

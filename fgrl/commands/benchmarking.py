@@ -36,15 +36,15 @@ def rank(
     method: Annotated[
         str | None, typer.Argument(metavar="METHOD", help="A Python file, or a recipe: FILE.yaml, FILE.yaml::ROW.", show_default=False)
     ] = None,
-    told: Annotated[str, typer.Option("--told", metavar="TEXT", help="What it knows beside prompt and answer.")] = "outcome",
-    knob: Annotated[str, typer.Option("--knob", metavar="NAME=V,V", help="A number of its own that is tuned, not the KL weight.")] = "",
+    told: Annotated[str, typer.Option("--told", metavar="TEXT", help="Information that it has besides prompt and answer.")] = "outcome",
+    knob: Annotated[str, typer.Option("--knob", metavar="NAME=V,V", help="Setting to tune with these values, instead of the KL weight.")] = "",
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Which component of a Python file; what to call a recipe.")
+        str | None, typer.Option("--name", metavar="NAME", help="Component of a Python file, or the name to give to a recipe.")
     ] = None,
-    turns: Annotated[bool, typer.Option("--turns", help="A Python file with a reward of conversations.")] = False,
+    turns: Annotated[bool, typer.Option("--turns", help="The Python file has a reward of conversations.")] = False,
     check: Annotated[Path | None, typer.Option("--check", metavar="FILE", help="Run a seed of these lines again.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Delete the lines that NAME.jsonl has, and begin anew.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at the same time. [default: a run on each core]", show_default=False)]
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of runs at the same time. [default: a run on each core]", show_default=False)]
     = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
     set_values: SetValues = None,
     runs: RunsFolder = RUNS,

@@ -65,7 +65,7 @@ def know(files: list[Path] | None) -> None:
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="[KIND]", help="Only this kind.", show_default=False, autocompletion=completion.kinds),
+        typer.Argument(metavar="[KIND]", help="Kind to show.", show_default=False, autocompletion=completion.kinds),
     ] = None,
     imports: Imports = None,
     as_json: AsJson = False,

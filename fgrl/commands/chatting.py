@@ -55,10 +55,10 @@ def chat(
             show_default=False,
         ),
     ],
-    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="The system turn.")] = None,
-    temperature: Annotated[float, typer.Option("--temperature", min=0, metavar="T", help="0 is greedy.")] = 0.7,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, metavar="N", help="Length limit of an answer.")] = 256,
-    seed: Annotated[int, typer.Option("--seed", min=0, metavar="K", help="The same seed and words give the same answers.")] = 0,
+    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="Text of the system turn.")] = None,
+    temperature: Annotated[float, typer.Option("--temperature", min=0, metavar="T", help="Sampling temperature; 0 is greedy decoding.")] = 0.7,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, metavar="N", help="Maximum number of tokens of an answer.")] = 256,
+    seed: Annotated[int, typer.Option("--seed", min=0, metavar="K", help="Random seed: the same seed and words give the same answers.")] = 0,
     reward: Annotated[
         str | None, typer.Option("--reward", metavar="STAGE|COMPONENT", help="Colour the answers' tokens by this reward.")
     ] = None,

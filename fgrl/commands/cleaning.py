@@ -42,7 +42,7 @@ def clean(
     folder: FolderOfRuns = RUNS,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="AGE", help="Only what is older: 90m, 12h, 30d, 8w.", show_default=False),
+        typer.Option("--older-than", metavar="AGE", help="Minimum age: 90m, 12h, 30d, 8w.", show_default=False),
     ] = None,
     recipe: Annotated[
         list[str] | None,

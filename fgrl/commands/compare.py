@@ -48,12 +48,12 @@ def compare(
     seeds: Seeds = None,
     number: Numbers = None,
     stage: Annotated[
-        list[str] | None, typer.Option("--stage", metavar="STAGE", help="Only this evaluation; may be repeated.")
+        list[str] | None, typer.Option("--stage", metavar="STAGE", help="Show only this evaluation; may be repeated.")
     ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
-            "--model", metavar="NAME", help="Only this model; may be repeated. Default: all but the baseline."
+            "--model", metavar="NAME", help="Show only this model; may be repeated. Default: all except the baseline."
         ),
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="First run what is missing, as `fgrl run` does.")] = False,

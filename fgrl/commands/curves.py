@@ -33,17 +33,17 @@ Reads logs and runs nothing; with --out it writes OUT.svg and OUT.png.
 def curves(
     context: typer.Context,
     sources: Sources,
-    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="What is shown, as the log calls it.")],
+    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="Metric to show, by its name in the log.")],
     stage: Annotated[
         list[str] | None,
-        typer.Option("--stage", metavar="NAME", help="The stage whose log has it, or a pattern; may be repeated."),
+        typer.Option("--stage", metavar="NAME", help="Stage whose log has the metric, or a pattern; may be repeated."),
     ] = None,
     seeds: Seeds = None,
     reaches: Annotated[
         float | None, typer.Option("--reaches", metavar="X", help="Also print the first step whose mean is at least X.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where a plot is written, without its extension.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Path of the plot, without its extension.")
     ] = None,
     set_values: SetValues = None,
     runs: RunsFolder = RUNS,

@@ -57,31 +57,31 @@ def elo(
     sources: Sources,
     seeds: Seeds = None,
     stage: Annotated[
-        list[str] | None, typer.Option("--stage", metavar="STAGE", help="Only tables of this stage; may be repeated.")
+        list[str] | None, typer.Option("--stage", metavar="STAGE", help="Stage of the tables; may be repeated.")
     ] = None,
     by: Annotated[
         list[str] | None,
-        typer.Option("--by", metavar="NAME", help="Only games decided by this person or judge; may be repeated."),
+        typer.Option("--by", metavar="NAME", help="Count only games decided by this person or judge; may be repeated."),
     ] = None,
     anchor: Annotated[
         str | None,
         typer.Option(
             "--anchor",
             metavar="[MODEL=]RATING",
-            help="The rating of one model, or of the mean. Default: 1500, the mean.",
+            help="Fixed rating of one model, or of the mean. Default: 1500 for the mean.",
         ),
     ] = None,
     ridge: Annotated[
         float | None, typer.Option("--ridge", min=0, help="Ridge penalty: finite ratings for undefeated models too.")
     ] = None,
-    resamples: Annotated[int | None, typer.Option("--resamples", min=100, help="Draws of the bootstrap.")] = None,
-    level: Annotated[float | None, typer.Option("--level", help="Share of the draws inside the intervals.")] = None,
+    resamples: Annotated[int | None, typer.Option("--resamples", min=100, help="Number of bootstrap samples.")] = None,
+    level: Annotated[float | None, typer.Option("--level", help="Share of the samples inside the intervals.")] = None,
     draw_seed: Annotated[
         int | None, typer.Option("--draw-seed", min=0, help="Seed of the bootstrap, and of the pairs that are written.")
     ] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Also print every two models that met.")] = False,
     side_by_side: Annotated[
-        bool, typer.Option("--side-by-side", help="One table with a column for each: people next to a judge.")
+        bool, typer.Option("--side-by-side", help="Print one table with a column for each source.")
     ] = False,
     write_pairs: Annotated[
         Path | None,
@@ -91,7 +91,7 @@ def elo(
     ] = None,
     comparisons_wanted: Annotated[
         int | None,
-        typer.Option("--comparisons", min=1, help="How many pairs; default: every two models on every prompt."),
+        typer.Option("--comparisons", min=1, help="Number of pairs; default: every two models on every prompt."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
     set_values: SetValues = None,

@@ -39,32 +39,32 @@ def export(
     ],
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="Where to write: a folder that does not exist yet.", show_default=False),
+        typer.Argument(metavar="DIR", help="Folder to write, which does not exist yet.", show_default=False),
     ],
     stage: Annotated[
-        str | None, typer.Option("--stage", metavar="STAGE", help="Which stage, of a recipe or a run.")
+        str | None, typer.Option("--stage", metavar="STAGE", help="Stage of the recipe or the run.")
     ] = None,
     merge: Annotated[
         bool, typer.Option("--merge", help="Export whole weights: the adapter is merged into its base.")
     ] = False,
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        typer.Option("--dtype", help="Data type of whole weights; default: that of the stage.", show_default=False),
+        typer.Option("--dtype", help="Data type of whole weights; default: the type in the stage.", show_default=False),
     ] = None,
     base: Annotated[
         str | None,
         typer.Option(
-            "--base", metavar="OWNER/NAME", help="The base's id on the hub, where training read it from a folder."
+            "--base", metavar="OWNER/NAME", help="Id of the base on the hub, if training read it from a folder."
         ),
     ] = None,
     license: Annotated[
         str | None,
-        typer.Option("--license", metavar="ID", help="The model's license, for the card; default: that of the base."),
+        typer.Option("--license", metavar="ID", help="Model's license, for the card; default: the base's."),
     ] = None,
     push: Annotated[
         str | None, typer.Option("--push", metavar="OWNER/NAME", help="Upload the folder to the Hugging Face hub.")
     ] = None,
-    public: Annotated[bool, typer.Option("--public", help="With --push: a public repository.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="Make the repository public, with --push.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export in DIR.")] = False,
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,

@@ -44,13 +44,13 @@ writes a plot as FILE.svg and FILE.png. Filled points, and a star in the table, 
 def frontier(
     context: typer.Context,
     sources: Sources,
-    y: Annotated[str, typer.Option("--y", metavar="NUMBER", help="What is wanted, upwards.")],
-    x: Annotated[str, typer.Option("--x", metavar="NUMBER", help="What it costs, to the right.")] = "kl.sum",
+    y: Annotated[str, typer.Option("--y", metavar="NUMBER", help="Number on the y axis: what is wanted.")],
+    x: Annotated[str, typer.Option("--x", metavar="NUMBER", help="Number on the x axis: what it costs.")] = "kl.sum",
     seeds: Seeds = None,
     vary: Annotated[
-        list[str] | None, typer.Option("--vary", metavar="KEY=A,B,...", help="Every recipe with each of these values.")
+        list[str] | None, typer.Option("--vary", metavar="KEY=A,B,...", help="Values with which every recipe is used.")
     ] = None,
-    model: Annotated[list[str] | None, typer.Option("--model", metavar="NAME", help="Only these models.")] = None,
+    model: Annotated[list[str] | None, typer.Option("--model", metavar="NAME", help="Show only these models.")] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write a plot: FILE.svg and FILE.png.", show_default=False),

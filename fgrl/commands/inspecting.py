@@ -30,9 +30,9 @@ def inspect(
     recipe: RecipeFile,
     stage: Annotated[
         str | None,
-        typer.Option("--stage", metavar="STAGE", help="Which stage's samples.", autocompletion=completion.stages),
+        typer.Option("--stage", metavar="STAGE", help="Stage of the samples.", autocompletion=completion.stages),
     ] = None,
-    count: Annotated[int, typer.Option("-n", "--count", metavar="N", min=1, help="How many samples.")] = 3,
+    count: Annotated[int, typer.Option("-n", "--count", metavar="N", min=1, help="Number of samples.")] = 3,
     set_values: SetValues = None,
     runs: RunsFolder = RUNS,
     limit: Limit = None,

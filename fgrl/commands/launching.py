@@ -43,7 +43,7 @@ Exit codes: 0 submitted or printed, 2 recipe or usage, no SLURM here, or a job t
 def launch(
     context: typer.Context,
     recipe: RecipeFile,
-    by_slurm: Annotated[bool, typer.Option("--slurm", help="By SLURM: a file for sbatch.")] = False,
+    by_slurm: Annotated[bool, typer.Option("--slurm", help="Submit with SLURM: write a file for sbatch.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file, and submit nothing.")] = False,
     limit: Limit = None,
     set_values: SetValues = None,

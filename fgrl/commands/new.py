@@ -27,9 +27,9 @@ Name the file in a recipe, then its component like any other:
 
 def new(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="What it is: segmenter, reward, stage, ...", show_default=False)
+        str, typer.Argument(metavar="KIND", help="Kind of component: segmenter, reward, stage, ...", show_default=False)
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name in recipes.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the component in recipes.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
     """Write a component and a passing test for it into the current folder."""

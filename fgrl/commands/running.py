@@ -100,7 +100,7 @@ def run(
         typer.Option("--tensorboard-dir", metavar="DIR", help="Write them below this folder.", show_default=False),
     ] = None,
     as_json: AsJson = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only results and errors.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show library logs.")] = False,
 ) -> None:
     """Run the missing stages of a recipe. Overrides `a.b=value` may follow it; `a.b=1,2` runs each value (`fgrl

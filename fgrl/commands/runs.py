@@ -38,14 +38,14 @@ FolderOfRuns = Annotated[
 def runs(
     folder: FolderOfRuns = RUNS,
     recipe: Annotated[
-        list[str] | None, typer.Option("--recipe", metavar="NAME", help="Only runs of this recipe, or of a pattern.")
+        list[str] | None, typer.Option("--recipe", metavar="NAME", help="Recipe of the runs, or a pattern.")
     ] = None,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only runs in this state: running, finished, failed, ..."),
+        typer.Option("--state", metavar="STATE", help="Show only runs in this state: running, finished, failed, ..."),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest N.", show_default=False)
+        int | None, typer.Option("--last", metavar="N", min=1, help="Show only the newest N runs.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:

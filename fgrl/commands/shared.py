@@ -43,11 +43,11 @@ RecipeFile = Annotated[
         autocompletion=completion.recipe_names,
     ),
 ]
-RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs and cached stages live.")]
+RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of runs and cached stages.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", metavar="N", min=1, help="At most N samples and steps in every stage, as a trial."),
+    typer.Option("--limit", metavar="N", min=1, help="Maximum samples and steps in every stage, for a trial."),
 ]
 Sources = Annotated[
     list[str],
@@ -58,7 +58,7 @@ Sources = Annotated[
         autocompletion=completion.sources,
     ),
 ]
-Seeds = Annotated[str | None, typer.Option("--seeds", metavar="K,K,...", help="Every recipe with each of these seeds.")]
+Seeds = Annotated[str | None, typer.Option("--seeds", metavar="K,K,...", help="Seeds with which every recipe is used.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what --run would run, and stop.")]
 WandbProject = Annotated[
     str | None, typer.Option("--wandb", metavar="PROJECT", help="Log to this W&B project too.", envvar="FGRL_WANDB")
@@ -68,7 +68,7 @@ MLflowExperiment = Annotated[
 ]
 Numbers = Annotated[
     list[str] | None,
-    typer.Option("--number", metavar="TEXT", help="Only numbers whose name contains this; may be repeated."),
+    typer.Option("--number", metavar="TEXT", help="Show only numbers whose name contains this text; may be repeated."),
 ]
 RUNS = Path("runs")
 _SET = "fgrl.set"
@@ -102,7 +102,7 @@ def _keep_file(context: typer.Context, file: Path | None) -> Path | None:
 MachineFile = Annotated[
     Path | None,
     typer.Option(
-        "--machines", metavar="FILE", help="Where stages train, and the card that a plan computes costs for: a YAML file.", callback=_keep_file,
+        "--machines", metavar="FILE", help="YAML file with the devices on which stages train, and the GPU for which a plan computes costs.", callback=_keep_file,
         show_default=False,
     ),
 ]  # fmt: skip

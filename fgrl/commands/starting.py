@@ -44,15 +44,15 @@ lengths decide how long answers may be; with --max-new-tokens it draws none.
 
 
 def init(
-    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="The rows; or a hub id, owner/name.", show_default=False)],
+    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="File of rows, or a hub id (owner/name).", show_default=False)],
     model: Annotated[str, typer.Option("--model", metavar="MODEL", help="A folder, a hub id, or a packaged model.", show_default=False)],
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="KIND", help=f"What to train: {', '.join(KINDS)}; default: by what is known about good answers.", show_default=False),
+        typer.Argument(metavar="KIND", help=f"Kind of training: {', '.join(KINDS)}; by default it follows from what the rows say about good answers.", show_default=False),
     ] = None,
-    output: Annotated[Path, typer.Option("--out", "--output", "-o", metavar="FILE", help="The recipe to write.")] = Path("recipe.yaml"),
+    output: Annotated[Path, typer.Option("--out", "--output", "-o", metavar="FILE", help="Recipe to write.")] = Path("recipe.yaml"),
     reward: Annotated[
-        str | None, typer.Option("--reward", metavar="FILE.py:FUNCTION", help="The reward function of ppo, grpo and agent.")
+        str | None, typer.Option("--reward", metavar="FILE.py:FUNCTION", help="Reward function of ppo, grpo and agent.")
     ] = None,
     tools: Annotated[
         str | None, typer.Option("--tools", metavar="FILE.py:FUNCTION,...", help="Functions that the model of an agent may call.")
@@ -61,22 +61,22 @@ def init(
         str | None,
         typer.Option("--columns", metavar="ROLE=COLUMN,...", help="Columns that are not to be guessed, as in prompt=question,chosen=good_answer."),
     ] = None,
-    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="A system prompt for prompts that have none.")] = None,
+    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System prompt for prompts without one.")] = None,
     chat_template: Annotated[
-        Path | None, typer.Option("--chat-template", metavar="FILE", help="A chat template (Jinja) for a model without one.")
+        Path | None, typer.Option("--chat-template", metavar="FILE", help="Chat template (Jinja) for a model without one.")
     ] = None,
     gpu: Annotated[
         bool | None, typer.Option("--gpu/--no-gpu", help="Sizes for a GPU or without one; default: GPU sizes if this machine has one.")
     ] = None,
     max_prompt_tokens: Annotated[
-        int | None, typer.Option("--max-prompt-tokens", metavar="N", min=1, help="Limit of prompts; default: by their counted tokens.")
+        int | None, typer.Option("--max-prompt-tokens", metavar="N", min=1, help="Maximum number of tokens of a prompt; by default it follows from the counted tokens.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", min=2, help="Limit of prompt and answer together; default: the same.")
+        int | None, typer.Option("--max-tokens", metavar="N", min=2, help="Maximum number of tokens of prompt and answer together; by default it follows from the counted tokens.")
     ] = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option("--max-new-tokens", metavar="N", min=1, help="Limit of answers; default: by eight answers that the model draws."),
+        typer.Option("--max-new-tokens", metavar="N", min=1, help="Maximum number of tokens of an answer; by default it follows from eight answers that the model draws."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe.")] = False,
     as_json: AsJson = False,

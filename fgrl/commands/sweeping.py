@@ -38,14 +38,14 @@ Exit codes: 0 all points are done, 9 a point failed (the list has each one's own
 `fgrl run`.
 """
 Points = Annotated[
-    int | None, typer.Option("--points", metavar="N", min=1, help="At most N points.", show_default=False)
+    int | None, typer.Option("--points", metavar="N", min=1, help="Maximum number of points.", show_default=False)
 ]
 
 
 def sweep(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A sweep file (YAML).", show_default=False)],
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, max=512, help="Points at a time.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, max=512, help="Number of parallel points.")] = 1,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -53,7 +53,7 @@ def sweep(
             metavar="N",
             min=1,
             show_default=False,
-            help="Threads of each point. Default: OMP_NUM_THREADS, or a quarter of the cores.",
+            help="Number of threads of each point. Default: OMP_NUM_THREADS, or a quarter of the cores.",
         ),
     ] = None,
     number: Points = None,
@@ -64,12 +64,12 @@ def sweep(
     ] = None,
     runs: Annotated[
         Path | None,
-        typer.Option("--runs", metavar="DIR", help="Where runs and cached stages live.", show_default="runs"),
+        typer.Option("--runs", metavar="DIR", help="Folder of runs and cached stages.", show_default="runs"),
     ] = None,
     wandb: WandbProject = None,
     mlflow: MLflowExperiment = None,
     as_json: AsJson = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only results and errors.")] = False,
 ) -> None:
     """Run the points of a sweep file: every combination, random draws, or Bayesian search."""
     made = sweeps.of_file(file, runs=runs, seed=seed, wandb=wandb, mlflow=mlflow)

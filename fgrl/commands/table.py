@@ -77,9 +77,9 @@ def table(
     number: Numbers = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     style: Annotated[
-        Format | None, typer.Option("--format", help="Of a table file. [default: text]", show_default=False)
+        Format | None, typer.Option("--format", help="Format of a table file. [default: text]", show_default=False)
     ] = None,
-    small: Annotated[bool, typer.Option("--small", help="The small version of a table file.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="Use the small version of a table file.")] = False,
     run: Annotated[bool, typer.Option("--run", help="First run what a table file lacks, as `fgrl run` does.")] = False,
     dry_run: DryRun = False,
     figure: Annotated[

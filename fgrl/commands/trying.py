@@ -31,7 +31,7 @@ Exit code 7 where the weights differ or a promise is broken; that of the trainin
 def check(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A Python file with components.", show_default=False)],
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only the component of this name.")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name of a single component.")] = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:

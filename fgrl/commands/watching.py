@@ -39,7 +39,7 @@ def watch(
     folder: Annotated[
         Path, typer.Argument(metavar="[RUN]", help="A run's folder, or one with runs: the newest.", show_default=True)
     ] = RUNS,
-    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the progress once, and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the progress of a run until it ends: stages, phase, ETA and last numbers."""

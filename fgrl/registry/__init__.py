@@ -1,4 +1,4 @@
-"""Kinds of component, their names, and how a recipe's plain data becomes typed components. Imports no torch."""
+"""Kinds of component, their names, and the conversion of a recipe's plain data into typed components. Imports no torch."""
 
 from fgrl.registry.blocks import blocks, describe_block, describe_field, lookup, places
 from fgrl.registry.building import build

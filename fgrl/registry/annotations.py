@@ -1,4 +1,4 @@
-"""Reading type annotations: what is inside, and the words for it in messages."""
+"""Reading type annotations: their parts, and the words for them in messages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SIGNS = {
     "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "multiple_of": "a multiple of",
     "min_length": "length >=", "max_length": "length <=",
 }  # fmt: skip
-"""The bounds of a field, as pydantic calls them, in words."""
+"""Bounds of a field: pydantic's names and the words for them."""
 
 
 def marker(metadata: Sequence[Any], kind: type[M]) -> Any:
     """Return the marker of a kind (`Unkeyed`, `File`; the class, a subclass or an instance) among a field's metadata;
-    None without one.
+    None if there is none.
     """
     return next((item for item in metadata if isinstance(item, kind) or _derives(item, kind)), None)
 
@@ -39,7 +39,7 @@ def marker_of(annotation: Any, kind: type[M]) -> Any:
 
 
 def members(annotation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Return the alternatives of a union, each with its metadata; the annotation itself when it is no union."""
+    """Return the alternatives of a union, each with its metadata; the annotation itself if it is not a union."""
     inner, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     if get_origin(inner) in (Union, types.UnionType):
         return [(member, (*metadata, *more)) for part in get_args(inner) for member, more in members(part)]
@@ -67,13 +67,13 @@ def is_ref(annotation: Any) -> bool:
 
 
 def product_of(annotation: Any) -> type[Product]:
-    """Checkpoint of `Ref[Checkpoint]`."""
+    """Return the product of a reference: Checkpoint for `Ref[Checkpoint]`."""
     product: type[Product] = (get_args(annotation) or (Product,))[0]
     return product
 
 
 def item_type(annotation: Any) -> Any | None:
-    """X of `list[X]`, `tuple[X, ...]`, `Sequence[X]`; None for anything else."""
+    """Return X of `list[X]`, `tuple[X, ...]`, `Sequence[X]`; None for anything else."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is tuple and len(arguments) == 2 and arguments[1] is ...:
         return arguments[0]
@@ -81,7 +81,7 @@ def item_type(annotation: Any) -> Any | None:
 
 
 def value_type(annotation: Any) -> Any | None:
-    """X of `dict[str, X]` and `Mapping[str, X]`; None for anything else."""
+    """Return X of `dict[str, X]` and `Mapping[str, X]`; None for anything else."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     return arguments[1] if isinstance(origin, type) and issubclass(origin, Mapping) and arguments else None
 
@@ -92,7 +92,7 @@ def contents(annotation: Any) -> Any | None:
 
 
 def parts(annotation: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Every alternative of an annotation, and of the items of its lists and mappings, with its metadata."""
+    """Yield every alternative of an annotation, and of the items of its lists and mappings, with its metadata."""
     for option, metadata in members(annotation):
         yield option, metadata
         if (item := contents(option)) is not None:
@@ -100,12 +100,12 @@ def parts(annotation: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
 
 
 def needs_building(annotation: Any) -> bool:
-    """Return True if a component, settings, a reference or a file hides in the annotation."""
+    """Return True if the annotation contains a component, settings, a reference or a file."""
     return any(marker(more, File) or is_settings(option) or is_ref(option) for option, more in parts(annotation))
 
 
 def full(field: FieldInfo) -> Any:
-    """Return a field's annotation with the markers that pydantic took off it."""
+    """Return a field's annotation with the markers that pydantic removed from it."""
     annotation: Any = field.annotation
     for kind in (File, FolderOrName, ByDevice):
         if (found := marker(field.metadata, kind)) is not None:
@@ -114,7 +114,7 @@ def full(field: FieldInfo) -> Any:
 
 
 def wanted(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """Return the words for what a user must write there: `int or null`, `one of mean, last`, `segmenter`, `list of
+    """Return the words for the value that a user must write: `int or null`, `one of mean, last`, `segmenter`, `list of
     str`.
     """
     words = list(dict.fromkeys(_words(annotation, metadata)))

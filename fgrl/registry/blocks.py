@@ -23,21 +23,21 @@ class Place:
     path: str
     """`rl.train.lr`: the component's name, then the fields down to this one."""
     owner: type[Settings]
-    """The component or block that has the field."""
+    """Component or block that has the field."""
     field: str
     blocks: tuple[type[Settings], ...]
-    """The blocks of settings that the field takes; empty for a plain value and for a component."""
+    """Blocks of settings that the field takes; empty for a plain value and for a component."""
 
 
 def places() -> Iterator[Place]:
-    """Every field of every registered component and of the blocks inside."""
+    """Yield every field of every registered component and of the blocks inside."""
     for kind in kinds():
         for name in names(kind):
             yield from _below(get(kind, name), name, ())
 
 
 def blocks() -> dict[type[Settings], list[str]]:
-    """Every block with the places that take it, sorted by the name of its class."""
+    """Return every block with the places that take it, sorted by the name of its class."""
     known: dict[type[Settings], list[str]] = {}
     for place in places():
         for block in place.blocks:
@@ -49,7 +49,8 @@ def lookup(word: str) -> list[Place]:
     """Return the places that a word names: the end of their path (`train`, `rl.train`, `model.lora`) or the name of a
     block's class.
 
-    Places that take a block come alone where there are any: `kl` is then the alarm and not a field of some algorithm.
+    If any of these places takes a block, only such places are returned: `kl` is then the alarm and not a field of some
+    algorithm.
     """
     matching = [
         place
@@ -73,7 +74,7 @@ def describe_block(cls: type[Settings], used: Sequence[str]) -> dict[str, Any]:
 
 
 def describe_field(place: Place) -> dict[str, Any]:
-    """Return a single field as JSON-ready data: `place`, and what `describe` has of a field."""
+    """Return a single field as JSON-ready data: `place`, and the entries that `describe` has for a field."""
     own = next(each for each in fields(place.owner) if each["name"] == place.field)
     return {"place": place.path, **own}
 

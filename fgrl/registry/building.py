@@ -1,8 +1,7 @@
-"""From plain data to a typed component, with every problem collected.
+"""Conversion of plain data into a typed component; all problems are collected.
 
 The builder follows the annotations: a field that holds a component, settings, a reference or a file is built here, so
-that its mistakes are reported in a recipe's words; pydantic then checks the rest of the fields and the cross-field
-rules.
+that its mistakes are reported in a recipe's words; pydantic then checks the other fields and the cross-field rules.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ then `segmenter.cutoff=2` is `{"=": "entropy", "cutoff": 2}`. Only the builder k
 def build(what: type[S] | str, node: Any, *, path: Key = (), context: Context | None = None) -> S:
     """Return a component (by kind or the kind's name) or settings from plain data.
 
-    `node` is what YAML or JSON gives: a name, or a mapping with `name` and fields. Raises `Problems` with every mistake
+    `node` is data from YAML or JSON: a name, or a mapping with `name` and fields. Raises `Problems` with every mistake
     in it. `context` is for recipes: it collects problems and references over several calls. The builder writes absolute
     file paths back into `node`.
     """
@@ -76,7 +75,7 @@ def accepts_bare(cls: type[Settings]) -> list[Callable[[Any], Any]]:
 
 
 def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
-    """Return a node built as its annotation requires; what needs no building is returned unchanged."""
+    """Return a node built as its annotation requires; a value that needs no building is returned unchanged."""
     if isinstance(node, Settings | Ref) or node is FAILED:
         return node
     options = members(annotation)
@@ -112,7 +111,7 @@ def _value(annotation: Any, node: Any, path: Key, context: Context) -> Any:
 
 
 def _builder(annotation: Any, node: Any) -> Callable[..., Any] | None:
-    """Return what builds a node as this alternative; None where the node cannot be meant for it."""
+    """Return the function that builds a node as this alternative; None if the node cannot be meant for it."""
     if is_component(annotation):
         return partial(_component, annotation) if isinstance(node, str | dict) else None
     if is_settings(annotation):
@@ -123,7 +122,9 @@ def _builder(annotation: Any, node: Any) -> Callable[..., Any] | None:
 
 
 def _best(builders: list[Callable[..., Any]], node: Any, path: Key, context: Context) -> Any:
-    """Try every alternative; the first without problems, else the one with the fewest."""
+    """Try every alternative. Return the result of the first without problems, else of the alternative with the fewest
+    problems.
+    """
     tries = []
     for builder in builders:
         trial = replace(context, problems=[], refs=[], notes=[])
@@ -146,7 +147,7 @@ def _items(annotation: Any, node: list[Any] | dict[str, Any], path: Key, context
 
 
 def _parts(annotations: dict[Any, Any], node: Any, path: Key, context: Context) -> dict[Any, Any]:
-    """Return what each part of a node is built into; what a null drops is taken out of the node."""
+    """Return the built parts of a node; parts that a null drops are removed from the node."""
     built: dict[Any, Any] = {}
     for key, annotation in annotations.items():
         before, at = node[key], (*path, key)
@@ -159,7 +160,7 @@ def _parts(annotations: dict[Any, Any], node: Any, path: Key, context: Context) 
 
 
 def _reference(options: list[tuple[Any, tuple[Any, ...]]], node: str, path: Key, context: Context) -> Any:
-    """`${out:stage}`: into a `Ref` when the slot takes one."""
+    """Return the `Ref` for `${out:stage}`, if the slot takes a reference."""
     ref: Ref[Any] | None = Ref.parse(node)
     if ref is None or "${out:" in ref.stage:
         return context.problem(path, f"{shown(node)}: ${{out:stage}} stands alone, it cannot be part of a text")
@@ -175,8 +176,8 @@ def _reference(options: list[tuple[Any, tuple[Any, ...]]], node: str, path: Key,
 
 
 def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
-    """Return a path, made absolute. A problem when there is no such file, or no such folder where a folder is wanted,
-    or when the marker finds one inside the file.
+    """Return a path, made absolute. It is a problem if the file does not exist, if a folder is wanted and there is
+    none, or if the marker finds a problem inside the file.
     """
     text, rest = marker.parts(node)
     given = files.expanded(text)
@@ -199,10 +200,11 @@ def _file(node: str, marker: type[File], path: Key, context: Context) -> Any:
 
 
 def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context) -> Any:
-    """Return the absolute path of a folder that exists beside the recipe; any other name as it is.
+    """Return the absolute path of a folder that exists beside the recipe; any other name unchanged.
 
-    A problem where the name can only be a folder, or where the current directory alone has such a folder: the
-    libraries that load models and data would take it, and what a recipe means would depend on where it is run.
+    It is a problem if the name can only be a folder, or if such a folder exists only in the current directory: the
+    libraries that load models and data would take it, and the meaning of a recipe would depend on the directory in
+    which it is run.
     """
     if not node.strip() or "://" in node or node in marker.names:
         return node
@@ -229,7 +231,7 @@ def _folder_or_name(node: str, marker: FolderOrName, path: Key, context: Context
 
 
 def _as_data(before: Any, value: Any) -> Any:
-    """Return the data for a value that was built from it: paths that were made absolute replace the texts."""
+    """Return the data for a value that was built from it: paths that were made absolute replace the original texts."""
     if not isinstance(before, str):
         return before
     if isinstance(value, str):
@@ -242,7 +244,7 @@ def _as_data(before: Any, value: Any) -> Any:
 
 
 def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context: Context) -> Any:
-    """Something that can be no component and no settings at all."""
+    """Report a value that can be neither a component nor settings."""
     before = "leave out the dashes or brackets of the list  " if isinstance(node, list) else ""
     if node is True and not any(field.is_required() for field in slot.model_fields.values()):
         before = "write {}, for the defaults  "
@@ -255,7 +257,7 @@ def _unfit(slot: type[Settings], annotation: Any, node: Any, path: Key, context:
 
 
 def _loose(annotation: Any, node: Any, path: Key, context: Context) -> Any:
-    """Return a leaf that pydantic checks; only stray references inside it are ours."""
+    """Return a value that pydantic checks; only stray references inside it are reported here."""
     if explaining.holds(node, FAILED):
         return FAILED
     if isinstance(node, list) and any(value_type(inner) for inner, _ in members(annotation)):
@@ -321,7 +323,7 @@ def _component(slot: type[Component], node: str | dict[str, Any], path: Key, con
 
 
 def _unfolded(node: Any, reading: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the mapping that a bare value stands for; under a mapping it is given its meaning in place."""
+    """Return the mapping that a bare value stands for; inside a mapping, the bare value is replaced in place."""
     if not isinstance(node, dict):
         meant: dict[str, Any] = reading(node)
         return meant
@@ -353,7 +355,7 @@ def _bare_settings(cls: type[Settings], node: Any, path: Key, context: Context) 
 
 
 def _settings(cls: type[Settings], node: dict[str, Any], path: Key, context: Context, own: Collection[str] = ()) -> Any:
-    """Build the fields (every key but the `own` ones), let pydantic check the rest, and explain what it found."""
+    """Build the fields (every key except the `own` keys), let pydantic check the others, and explain the errors."""
     before = len(context.problems)
     fields = {key: value for key, value in node.items() if key not in own}
     guessed = explaining.unknown_keys(cls, fields, path, context)

@@ -1,4 +1,4 @@
-"""Facts about the data that the builder builds from, and what it collects while building."""
+"""Facts about the data from which the builder builds, and the problems and references that it collects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fgrl.registry.settings import ByDevice
 
 
 class _Failed:
-    """Stands for a value that has problems; no field takes it."""
+    """Mark in place of a value that has problems; no field takes it."""
 
     def __repr__(self) -> str:
         return "<a value with problems>"
@@ -25,7 +25,7 @@ FAILED: Any = _Failed()
 
 @dataclass(frozen=True)
 class PlacedRef:
-    """A `${out:stage}`, where it is, and what its slot takes."""
+    """A `${out:stage}` with its path, and the products that its slot takes."""
 
     path: Key
     ref: Ref[Any]
@@ -37,25 +37,29 @@ class Context:
     """Origin of the data, and the problems and references in it."""
 
     folder: Callable[[Key], Path] = lambda path: Path.cwd()
-    """The folder that a `File` at this path is relative to."""
+    """Function that returns the folder that a `File` at this path is relative to."""
     dropped: Callable[[Key], bool] = lambda path: False
-    """True if the value at a path was set to null to drop the one below it: a field then goes back to its default."""
+    """Function that returns True if the value at a path was set to null to drop the inherited value: the field then has
+    its default.
+    """
     stages: Collection[str] = ()
     """Names of the recipe's stages, for hints."""
     auto: Callable[[Key, ByDevice], str] = lambda path, values: values.value(native.here().dtype)
-    """The value that `auto` at this path stands for."""
+    """Function that returns the value of `auto` at this path."""
     component: tuple[Key, str] = ((), "")
-    """The innermost component that is being built: where it is, and its name."""
+    """The innermost component that is being built: its path and its name."""
     problems: list[Problem] = field(default_factory=list)
     refs: list[PlacedRef] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
     """Remarks on values that are valid, but perhaps not intended."""
 
     def problem(self, path: Key, message: str, hint: str | None = None, *, written: bool = False) -> Any:
-        """Note a problem; `written`: the value is wrong in every place. Returns `FAILED`, for the value that has it."""
+        """Record a problem. written: the value is wrong in every place. Returns `FAILED`, for the value with the
+        problem.
+        """
         self.problems.append(Problem(path, message, hint or None, written=written))
         return FAILED
 
     def note(self, path: Key, message: str, hint: str | None = None) -> None:
-        """Note what is right, and perhaps not what was meant."""
+        """Record a remark on a valid value that is perhaps not intended."""
         self.notes.append(Problem(path, message, hint))

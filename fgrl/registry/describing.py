@@ -1,4 +1,4 @@
-"""Components described for `fgrl show` and for editors."""
+"""Descriptions of components for `fgrl show` and for editors."""
 
 from __future__ import annotations
 
@@ -68,13 +68,15 @@ def fields(cls: type[Settings], outer: tuple[type, ...] = ()) -> list[dict[str, 
 
 
 def default(field: FieldInfo) -> Any:
-    """Return a field's default as a component would get it."""
+    """Return a field's default as a component gets it."""
     value = field.get_default(call_default_factory=True, validated_data={})
     return None if value is PydanticUndefined else value
 
 
 def compact(value: Any) -> str:
-    """Return a value as one line of YAML; of components and settings only what differs from their defaults."""
+    """Return the value as one line of YAML; for components and settings only the fields that differ from their
+    defaults.
+    """
     return _yaml(_short(value))
 
 
@@ -107,22 +109,22 @@ def _yaml(value: Any) -> str:
 
 
 def limits(field: FieldInfo) -> dict[str, Any]:
-    """`{"ge": 0, "lt": 1}` of a field."""
+    """Return the bounds of a field as a mapping: `{"ge": 0, "lt": 1}`."""
     return {key: getattr(item, key) for item in field.metadata for key in SIGNS if hasattr(item, key)}
 
 
 def bounds(field: FieldInfo) -> str:
-    """`>= 0, < 1`; empty when there are none."""
+    """Return the bounds of a field in words: `>= 0, < 1`; empty if there are none."""
     return ", ".join(f"{SIGNS[key]} {limit}" for key, limit in limits(field).items())
 
 
 def nested(annotation: Any) -> list[type[Settings]]:
-    """Return the settings, not components, that an annotation takes: alone, in a list or in a mapping."""
+    """Return the settings that an annotation takes, alone, in a list or in a mapping. Components are left out."""
     return [inner for inner, _ in parts(annotation) if is_settings(inner) and not is_component(inner)]
 
 
 def _example(cls: type[Component], kind: str, name: str) -> str:
-    """Return the shortest way to write it: its name and what is required."""
+    """Return the shortest way to write a component: its name and its required fields."""
     needed = {key: field for key, field in cls.model_fields.items() if field.is_required()}
     lines = [f"{key}: {_placeholder(full(field))}" for key, field in needed.items()]
     if kind == "stage":

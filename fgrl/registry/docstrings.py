@@ -1,7 +1,7 @@
-"""The docstring under a field is its help. Read from the source when it is asked for, not at import.
+"""Help of fields: the docstring under a field. It is read from the source at its first use, not at import.
 
-pydantic's `use_attribute_docstrings` does the same at the creation of every class, which every start would pay for, and
-through `inspect.getmodule`, which touches every module in `sys.modules` and so wakes up lazy ones.
+pydantic's `use_attribute_docstrings` does the same when a class is created. Every start would pay for this, and it uses
+`inspect.getmodule`, which touches every module in `sys.modules` and so loads lazy modules.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def first_sentence(text: str) -> str:
 
 
 def field_help(cls: type[Settings], name: str) -> str:
-    """Return the help of a field, or else of the base's field that it redefines; empty when there is none (or no source
-    to read it from).
+    """Return the help of a field, or of the base's field that it redefines; empty if there is no help (or no source to
+    read it from).
     """
     described = cls.model_fields[name].description
     if described:
@@ -43,7 +43,7 @@ def field_help(cls: type[Settings], name: str) -> str:
 
 
 def undocumented(cls: type[Settings]) -> list[str]:
-    """Fields without help, as far as the source can be read."""
+    """Return the fields without help, as far as the source can be read."""
     return [
         name for name in cls.model_fields if not field_help(cls, name) and source_file(_owner(cls, name)) is not None
     ]
@@ -59,7 +59,7 @@ def source_file(cls: type) -> Path | None:
 
 
 def source(cls: type) -> str:
-    """`file:line` of a class, as seen from the current directory; its module when it has no file."""
+    """Return `file:line` of a class, relative to the current directory; its module if it has no file."""
     file = source_file(cls)
     if file is None:
         return cls.__module__
@@ -86,7 +86,7 @@ def class_docs(cls: type) -> dict[str, str]:
 
 
 def _definition(cls: type) -> tuple[str, int]:
-    """Return the source of a class and the line on which it begins, its decorators included; "" and 0 when unknown."""
+    """Return the source of a class and the line on which it begins, its decorators included; "" and 0 if it is unknown."""
     try:
         lines, line = inspect.getsourcelines(cls)
     except (OSError, TypeError):

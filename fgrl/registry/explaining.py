@@ -1,4 +1,4 @@
-"""The errors of pydantic in the terms of a recipe."""
+"""Conversion of pydantic's errors into the terms of a recipe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 
 
 def unknown_keys(cls: type[Settings], fields: Mapping[str, Any], path: Key, context: Context) -> set[str]:
-    """Report keys that the settings do not have. Returns the fields that were probably meant, which are then not
+    """Report keys that the settings do not have. Return the fields that were probably meant, which are then not
     reported as missing.
     """
     known = list(cls.model_fields)
@@ -57,7 +57,7 @@ def explain(
     context: Context,
     known: set[str],
 ) -> None:
-    """Report each field that pydantic refused once; `known` fields are already reported."""
+    """Report each field that pydantic refused, once; `known` fields are already reported."""
     by_field: dict[str, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
         if details["loc"]:
@@ -101,7 +101,7 @@ def _help(cls: type[Settings], name: str, path: Key, context: Context) -> str:
 def _refused(
     cls: type[Settings], name: str, errors: list[ErrorDetails], value: Any, path: Key, context: Context
 ) -> None:
-    """One problem for each deepest place inside a value that pydantic complains about."""
+    """Report a problem for each deepest place inside a value that pydantic complains about."""
     placed: dict[Key, list[ErrorDetails]] = {}
     for error in errors:
         placed.setdefault(_inside(value, error["loc"][1:]), []).append(error)
@@ -120,7 +120,7 @@ def _refused(
 
 
 def _inside(value: Any, location: tuple[int | str, ...]) -> Key:
-    """Return the part of pydantic's location that is in the data; the rest names members of unions."""
+    """Return the part of pydantic's location that is in the data; the other parts name members of unions."""
     inside: list[int | str] = []
     part: Any
     for part in location:
@@ -137,7 +137,7 @@ def _is_type(error: ErrorDetails) -> bool:
 
 
 def _message(error: ErrorDetails, value: Any, words: str) -> tuple[str, str | None]:
-    """Return the message and the hint of an error, where `words` are wanted."""
+    """Return the message and the hint of an error; `words` say which value is wanted."""
     kind, given = error["type"], error.get("ctx", {})
     limit = next((key for key in SIGNS if key in given), None)
     if kind == "literal_error":
@@ -161,7 +161,7 @@ def _message(error: ErrorDetails, value: Any, words: str) -> tuple[str, str | No
 
 
 def _plain_message(error: ErrorDetails) -> str:
-    """Return the text of a ValueError that a validator raised, or pydantic's own."""
+    """Return the text of a ValueError that a validator raised, or pydantic's own text."""
     raised = error.get("ctx", {}).get("error")
     if isinstance(raised, Exception):
         return str(raised) or type(raised).__name__
@@ -169,7 +169,7 @@ def _plain_message(error: ErrorDetails) -> str:
 
 
 def quoted(value: Any, words: str) -> str | None:
-    """Return the next step for text where something else is wanted, and for what is written like no text."""
+    """Return the next step if a value is text and something else is wanted, or if text is written like another type."""
     kinds = set(words.split(" or "))
     if all(kind == "null" or kind.startswith("list of") for kind in kinds) and not isinstance(value, list):
         return "write a list: - before each item" if isinstance(value, dict) else f"write [{value}]"
@@ -188,7 +188,7 @@ def quoted(value: Any, words: str) -> str | None:
 
 
 def command(cls: type[Settings], path: Key, context: Context) -> str | None:
-    """Return the command that explains a component, or a block of settings in one."""
+    """Return the command that explains a component, or a block of settings in it."""
     if is_component(cls):
         return "fgrl show {} {}".format(*name_of(cls))
     outer, name = context.component
@@ -197,7 +197,7 @@ def command(cls: type[Settings], path: Key, context: Context) -> str | None:
 
 
 def choices(word: str | None, slot: type[Component]) -> str:
-    """Return the components that fit a slot, the nearest to a word first."""
+    """Return the components that fit a slot, in the order of their similarity to a word."""
     kind = kind_of(slot) or slot.__name__
     fitting = [name for name in names(kind) if slot is kinds()[kind] or issubclass(get(kind, name), slot)]
     return alternatives(word, fitting, f"fgrl list {kind}")
@@ -214,12 +214,12 @@ def stages_with(kind: str) -> list[str]:
 
 
 def a(words: str) -> str:
-    """Return words with their article."""
+    """Return words with their indefinite article."""
     return f"{'an' if words[:1] in 'aeiou' else 'a'} {words}"
 
 
 def nearby(path: Path) -> str:
-    """Return a path as seen from the current directory."""
+    """Return a path relative to the current directory."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
@@ -227,7 +227,7 @@ def nearby(path: Path) -> str:
 
 
 def leaves(node: Any, path: Key = ()) -> Iterator[tuple[Key, Any]]:
-    """Every value inside plain data, and every empty list or mapping, with its path."""
+    """Yield every value inside plain data, and every empty list or mapping, with its path."""
     items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
     if not items or not node:
         yield path, node
@@ -237,5 +237,5 @@ def leaves(node: Any, path: Key = ()) -> Iterator[tuple[Key, Any]]:
 
 
 def holds(node: Any, value: Any) -> bool:
-    """Return True if the very object is somewhere inside plain data."""
+    """Return True if this very object is somewhere inside plain data."""
     return any(leaf is value for _, leaf in leaves(node))

@@ -29,7 +29,7 @@ _announced: dict[str, dict[str, tuple[str, str]]] = {}
 
 
 class NotRegistered(FgrlError, LookupError):
-    """No such kind, no such component, or a class that was never registered."""
+    """Error for an unknown kind, an unknown component, or a class that was never registered."""
 
     exit_code = WRONG_REQUEST
 
@@ -51,8 +51,8 @@ def kind(name: str) -> Callable[[C], C]:
 def register(name: str) -> Callable[[C], C]:
     """Give a component its name in recipes.
 
-    Raises TypeError when the class is not finished (no kind or two, an abstract method or a class variable left open, a
-    field or the class without a docstring), ValueError when the name is not usable or taken.
+    Raises TypeError if the class is not finished (no kind or two kinds, an abstract method or a class variable left
+    open, a field or the class without a docstring), ValueError if the name is not usable or is taken.
     """
 
     def declare(cls: C) -> C:
@@ -81,7 +81,7 @@ def register(name: str) -> Callable[[C], C]:
 
 
 def announce(index: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-    """Make components known that are imported when they are needed: by kind and name the module and the summary."""
+    """Make components known that are imported at their first use: the module and the summary, by kind and name."""
     for kind, entries in index.items():
         _announced.setdefault(kind, {}).update({name: (module, about) for name, (module, about) in entries.items()})
 
@@ -97,7 +97,7 @@ def names(kind: str) -> list[str]:
 
 
 def about(kind: str, name: str) -> str:
-    """Return the first sentence of what a component is."""
+    """Return the first sentence of a component's description."""
     cls = _of_kind(kind).get(name)
     return _announced[kind][name][1] if cls is None else summary(cls)
 
@@ -116,7 +116,7 @@ def get(kind: str, name: str) -> type[Component]:
 
 
 def name_of(component: Component | type[Component]) -> tuple[str, str]:
-    """(kind, name) of a component or its class. Raises `NotRegistered` for a class without a name."""
+    """Return (kind, name) of a component or its class. Raises `NotRegistered` for a class without a name."""
     cls = component if isinstance(component, type) else type(component)
     if cls not in _names:
         raise NotRegistered(f"{_where(cls)} has no name; put @register(...) above it")
@@ -173,7 +173,7 @@ def _where(cls: type) -> str:
 
 
 def _same_definition(cls: type, other: type) -> bool:
-    """Return a class that is defined again by running its file again (a notebook's cell, a reload)."""
+    """Return True if `other` is the same class, defined again by running its file again (a notebook's cell, a reload)."""
     return cls.__qualname__ == other.__qualname__ and source_file(cls) == source_file(other)
 
 

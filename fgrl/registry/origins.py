@@ -1,4 +1,4 @@
-"""The code that decides what the classes of a stage do, apart from fgrl's own."""
+"""Code, apart from fgrl's own, that decides what the classes of a stage do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fgrl.registry import outside
 
 
 def code_of(classes: Collection[type], sources: Mapping[Path, str]) -> dict[str, Any]:
-    """Return hashes and versions of the code behind classes; what is empty is left out.
+    """Return hashes and versions of the code behind classes; empty entries are left out.
 
     "sources": hashes of all imported user files (`sources`) where a class is defined in one of them. All, because one
     user file may build on another; a stage that uses none of them stays cached when they change. "definitions": hashes

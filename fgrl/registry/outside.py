@@ -1,4 +1,4 @@
-"""Components from outside of fgrl: a user's file, or an installed package with an entry point in `fgrl.components`."""
+"""Components from outside fgrl: a user's file, or an installed package with an entry point in `fgrl.components`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from fgrl.registry.shielding import shielded
 
 PACKAGE = "fgrl_imported"
 FIRST = -1
-"""Rank of places in imported files: what a file lacks is the cause of "unknown" components in the recipe."""
+"""Rank of places in imported files: an error in a file is the cause of "unknown" components in the recipe."""
 INTERACTIVE = "__main__"
-"""The module of a notebook's cells and of a script."""
+"""Name of the module of a notebook's cells and of a script."""
 INSTALLED = {"site-packages", "dist-packages"}
 _imported: dict[Path, str] = {}
 _code: dict[Path, str] = {}
-"""The digest of the code of each imported file, as it was executed."""
+"""Digest of the code of each imported file, as it was executed."""
 _used: dict[Path, set[Path]] = {}
-"""Files beside an imported file that it imported while it was executed, also those that were removed since."""
+"""Files beside an imported file that it imported while it was executed, including files that were removed since."""
 _built_on: dict[Path, dict[Path, str]] = {}
-"""The files that an imported file or package imports, directly or through one another, with the sha256 that they had
-when it was executed. Those of a package are among them.
+"""Files that an imported file or package imports, directly or through other files, with the sha256 that they had when
+it was executed. Files of packages are included.
 """
 _running: dict[Path, ModuleType] = {}
 """Files that are being imported: two files may import each other."""
@@ -48,13 +48,14 @@ _user_files: set[str] = set()
 
 
 def import_file(path: Path) -> ModuleType:
-    """Import a user's Python file, once as long as its content is the same; its components are then known.
+    """Import a user's Python file, once as long as its content is the same. Its components are then known.
 
-    It may import the files and the packages beside it by their names (`from helpers import spread`,
-    `import helpers.words`); they are imported as it is, and count as the recipe's own. Names of Python's library are
-    those of the library.
+    It may import the files and the packages beside it by their names (`from helpers import spread`, `import
+    helpers.words`). They are imported in the same way, and count as the recipe's own. Names of Python's library always
+    mean the library.
 
-    Raises `Problems` when it is not there, cannot be read, or raises: then with the line that raised.
+    Raises `Problems` if the file does not exist, cannot be read, or raises an error; in the last case with the line
+    that raised it.
     """
     file = path.expanduser().resolve()
     try:
@@ -96,8 +97,8 @@ def import_file(path: Path) -> ModuleType:
 
 
 def _importer(file: Path) -> Callable[..., Any]:
-    """Return the `__import__` of a user's file, or of the modules of a package, for which what is beside it comes
-    before an installed package of its name.
+    """Return the `__import__` of a user's file, or of the modules of a package. For it, files beside the importing file
+    come before an installed package of the same name.
     """
 
     def import_beside(name: str, namespace: Any = None, local: Any = None, fromlist: Any = (), level: int = 0) -> Any:
@@ -112,8 +113,8 @@ def _importer(file: Path) -> Callable[..., Any]:
 
 
 def _import_packaged(folder: Path, name: str, fromlist: Any) -> Any:
-    """Do what `__import__` does, for a module of a package beside a user's file. Each folder has packages of its own,
-    which are forgotten when one of their files has changed.
+    """Import a module of a package beside a user's file, as `__import__` does. Each folder has separate packages, which
+    are forgotten when one of their files has changed.
     """
     around = f"{PACKAGE}.beside_{_sha256(str(folder.parent).encode())[:8]}"
     sys.modules.setdefault(around, ModuleType(around)).__path__ = [str(folder.parent)]
@@ -128,10 +129,10 @@ def _import_packaged(folder: Path, name: str, fromlist: Any) -> Any:
 
 
 class _Packaged(SourceFileLoader):
-    """Executes a module of a package beside a user's file as the user's."""
+    """Loader that executes a module of a package beside a user's file as the user's code."""
 
     def path_stats(self, path: str) -> Any:
-        """There is no bytecode: it does not notice an edit within a second."""
+        """Disable bytecode by raising OSError: bytecode does not notice an edit within a second."""
         raise OSError
 
     def exec_module(self, module: ModuleType) -> None:
@@ -144,11 +145,11 @@ class _Packaged(SourceFileLoader):
 
 
 class _Packages:
-    """Finds the modules of packages beside users' files."""
+    """Finder for the modules of packages beside users' files."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, _target: Any = None) -> ModuleSpec | None:
-        """As `importlib.abc.MetaPathFinder` describes it."""
+        """Implement `importlib.abc.MetaPathFinder.find_spec`."""
         if not path or not name.startswith(f"{PACKAGE}."):
             return None
         return FileFinder(path[0], (_Packaged, [".py"])).find_spec(name)
@@ -159,7 +160,8 @@ sys.meta_path.insert(0, _Packages)
 
 def _beside(file: Path, name: str) -> Path | None:
     """Return the file, or the folder of a package, beside a file that it means by the name of a module; None for
-    modules of Python, of fgrl and of installed packages. A folder without `__init__.py` comes after these, as in Python.
+    modules of Python, of fgrl and of installed packages. A folder without `__init__.py` comes after these, as in
+    Python.
     """
     top, _, inside = name.partition(".")
     module, folder = file.parent / f"{top}.py", file.parent / top
@@ -180,11 +182,11 @@ def _files_of(beside: Path) -> list[Path]:
 
 
 def used_by(file: Path) -> set[Path]:
-    """Return the files beside it that a file imports, all those of packages, and those that these import; of the folder
-    of a package with its own.
+    """Return the files beside a file that it imports: modules, all files of packages, and the files that these import.
+    For the folder of a package, its own files are included.
 
-    What is written anywhere in them counts, also in functions that were not called yet: the answer is the same before
-    and after they run.
+    Imports anywhere in them count, also in functions that were not called yet: the result is the same before and after
+    they run.
     """
     waiting = _files_of(file)
     used = set(waiting) - {file}
@@ -198,8 +200,8 @@ def used_by(file: Path) -> set[Path]:
 
 
 def imports_in(file: Path) -> frozenset[str]:
-    """Return the modules that a file imports anywhere, also inside functions; none when it is no regular file or cannot
-    be parsed, which importing it reports.
+    """Return the modules that a file imports anywhere, also inside functions; empty if it is not a regular file or
+    cannot be parsed, which importing it reports.
     """
     if not file.is_file():  # a device would be read without end
         return frozenset()
@@ -221,7 +223,7 @@ def _imports_of(source: bytes) -> frozenset[str]:
 
 
 def _digests(files: Iterable[Path]) -> dict[Path, str]:
-    """sha256 of the content of each file that is there."""
+    """Return the sha256 of the content of each file that exists."""
     return {file: sha256_of_file(file) for file in files if file.is_file()}
 
 
@@ -231,8 +233,8 @@ def imported() -> dict[Path, str]:
 
 
 def installed_imports() -> set[str]:
-    """Top-level modules of installed packages that the user files imported so far, and the files beside them that
-    these import, import anywhere: also inside functions that were not called yet.
+    """Return the top-level modules of installed packages that the user files imported so far, and the files beside them
+    that these import, import anywhere, also inside functions that were not called yet.
     """
     named = {(file, name) for file in _imported for each in {file} | used_by(file) for name in imports_in(each)}
     names = {name.partition(".")[0] for file, name in named if _beside(file, name) is None}
@@ -245,7 +247,7 @@ def note_user_files(files: Iterable[Path]) -> None:
 
 
 def is_user_file(name: str) -> bool:
-    """Return True if code of this file (an absolute path, as tracebacks have it) was imported as the user's."""
+    """Return True if code of this file (an absolute path, as tracebacks have it) was imported as the user's code."""
     return name in _user_files
 
 
@@ -261,15 +263,16 @@ def is_defined_outside(cls: type) -> bool:
 
 @lru_cache(maxsize=1)
 def distributions(_folders: tuple[tuple[str, int | None], ...]) -> Mapping[str, list[str]]:
-    """Return the distributions that each top-level module came with, also those in a folder of their own (`pip install
-    --target`). To list the files of all packages takes a second: it is done again only when `state_of_path` changes.
+    """Return the distributions that each top-level module came with, also distributions in a separate folder (`pip
+    install --target`). Listing the files of all packages takes a second: it is done again only when `state_of_path`
+    changes.
     """
     return metadata.packages_distributions()
 
 
 def digests(classes: Iterable[type]) -> dict[str, str]:
-    """sha256 of the cell or the file of each of these classes and their bases that is defined outside, by `module` or
-    `__main__.Class`.
+    """Return the sha256 of the cell or the file for each of these classes and their bases that is defined outside, by
+    `module` or `__main__.Class`.
 
     Raises `UsageError` for a class whose source is not known.
     """
@@ -302,13 +305,13 @@ def files_of(cls: Any) -> set[str]:
 
 
 def packages() -> dict[str, tuple[str, str]]:
-    """Top-level modules that came by an entry point, with the name and the version of their distribution."""
+    """Return the top-level modules that came by an entry point, with the name and the version of their distribution."""
     return dict(_packages)
 
 
 def unnamed(root: type[Component], name: str) -> str | None:
-    """Return the class of an imported file that has no name in recipes, and whose name resembles this one, with its
-    place.
+    """Return the class of an imported file that has no name in recipes and a Python name similar to `name`, with its
+    place; None if there is none.
     """
     modules = [module for key, module in sys.modules.items() if key.startswith(f"{PACKAGE}.")]
     classes = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
@@ -318,9 +321,7 @@ def unnamed(root: type[Component], name: str) -> str | None:
 
 
 def forget_file(file: Path) -> None:
-    """Remove what a user's file registered. Files that import it are executed again when they are imported the next
-    time.
-    """
+    """Remove everything that a user's file registered. Files that import it are executed again at their next import."""
     _imported.pop(file, None)
     for user in [user for user, parts in _built_on.items() if file in parts]:
         del _built_on[user]
@@ -334,9 +335,9 @@ def _sha256(content: bytes) -> str:
 
 
 def load_entry_points() -> None:
-    """Import what installed packages offer in the entry-point group `fgrl.components`.
+    """Import the components that installed packages offer in the entry-point group `fgrl.components`.
 
-    Raises `Problems` when one of them cannot be imported, with the package to repair or remove.
+    Raises `Problems` if one of them cannot be imported, with the package to repair or remove.
     """
     problems = []
     for point in _entry_points(state_of_path()):
@@ -364,13 +365,13 @@ def _entry_points(_folders: tuple[tuple[str, int | None], ...]) -> tuple[metadat
 
 
 def state_of_path() -> tuple[tuple[str, int | None], ...]:
-    """Return what changes when a package is installed, replaced or removed: see `_folder_state`."""
+    """Return a value that changes if a package is installed, replaced or removed: see `_folder_state`."""
     return tuple(map(_folder_state, sys.path))
 
 
 def _folder_state(folder: str) -> tuple[str, int | None]:
-    """Return a folder of `sys.path`, and when an entry was last added to it or removed (None: there is no such
-    folder).
+    """Return a folder of `sys.path`, and the time when an entry was last added to it or removed (None if the folder
+    does not exist).
     """
     try:
         return folder, Path(folder or ".").stat().st_mtime_ns

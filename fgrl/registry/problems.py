@@ -1,4 +1,4 @@
-"""Mistakes of a user: collected, placed, and printed all at once."""
+"""Mistakes of a user: collected, with their places, and printed all at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = tuple[str | int, ...]
 
 _WIDTH = 110
 _SCREEN = 5_000
-"""Characters of problems after which the others are only counted."""
+"""Number of characters of problems after which the others are only counted."""
 
 
 @dataclass(frozen=True)
@@ -26,28 +26,28 @@ class Place:
     """A position in a file, or on the command line (then `line` is 0)."""
 
     label: str
-    """The file as the user would write it, or "command line"."""
+    """Path of the file as the user would write it, or "command line"."""
     line: int = 0
-    """From 1."""
+    """Number of the line, from 1."""
     column: int = 0
-    """From 1."""
+    """Number of the column, from 1."""
     text: str = ""
-    """The line itself."""
+    """Text of the line."""
     file: Path | None = None
-    """The file, absolute."""
+    """Absolute path of the file."""
     rank: int = 0
-    """Sorts files: the recipe, its parents, the command line."""
+    """Rank for sorting files: the recipe, its parents, the command line."""
 
     def __str__(self) -> str:
         return f"{self.label}:{self.line}:{self.column}" if self.line else self.label
 
     @property
     def folder(self) -> Path:
-        """The folder that a path which is written here is relative to."""
+        """Folder that a path written here is relative to."""
         return self.file.parent if self.file is not None else Path.cwd()
 
     def in_words(self) -> str:
-        """In a sentence: `at recipes/x.yaml:3:5`, `on the command line`."""
+        """Return the place for a sentence: `at recipes/x.yaml:3:5`, `on the command line`."""
         return f"at {self}" if self.line else f"on the {self.label}"
 
     def excerpt(self) -> list[str]:
@@ -66,16 +66,18 @@ class Place:
 
 @dataclass
 class Problem:
-    """One mistake: where in the recipe, what is wrong, and what to do."""
+    """One mistake: its place in the recipe, the error, and the next step."""
 
     path: Key
     message: str
     hint: str | None = None
     place: Place | None = None
     written: bool = False
-    """The value is wrong wherever it is used: placed where it was written, reported once."""
+    """True if the value is wrong wherever it is used: the mistake is then reported once, at the place where the value
+    was written.
+    """
     needs: str | None = None
-    """A variable that waits for its value (`vars.sft`): nothing is wrong, but nothing can run without it."""
+    """Variable that waits for its value (`vars.sft`): it is no mistake, but nothing can run without the value."""
 
     def __str__(self) -> str:
         where = [_brief(str(self.place), 300)] if self.place else []
@@ -109,7 +111,7 @@ class Problems(FgrlError):
 
     @property
     def needs(self) -> list[str]:
-        """The variables to set, when that is all there is to do; else empty."""
+        """Variables to set, if nothing else has to be done; else empty."""
         needs = [problem.needs for problem in self.problems if problem.needs is not None]
         return needs if len(needs) == len(self.problems) else []
 
@@ -125,7 +127,7 @@ class Problems(FgrlError):
         return "\n".join([*lines, f"{quantity(count, 'problem')} found; nothing was run."])
 
     def at_terminal(self) -> str:
-        """Each problem begins with its own place."""
+        """Return the problems for a terminal: each begins with its place."""
         return str(self)
 
     def as_json(self) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def _columns(letter: str) -> int:
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """`stages.policy.metrics[0].name`; a key that holds a dot is quoted."""
+    """Return a path in one text: `stages.policy.metrics[0].name`; a key that contains a dot is quoted."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -169,25 +171,27 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def closest(word: str, choices: Iterable[str], count: int) -> list[str]:
-    """At most `count` choices that resemble a word, the nearest first."""
+    """Return at most `count` choices that are similar to a word, the most similar first."""
     table = {choice.lower(): choice for choice in choices}
     cutoff = 0.6 if len(word) < 4 else 0.7  # "stf" is "sft", but "at most" is not "at least", nor "stop" "top_p"
     return [table[close] for close in difflib.get_close_matches(word.lower(), table, n=count, cutoff=cutoff)]
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """`; did you mean "entropy"?`, to end a sentence with; empty when no choice is near."""
+    """Return the end of a sentence: `; did you mean "entropy"?`; empty if no choice is similar."""
     guess = nearest(word, choices)
     return f'; did you mean "{guess}"?' if guess else ""
 
 
 def unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """`no stage "polcy"; did you mean "policy"?  stages: calibrate, policy`."""
+    """Return the message for an unknown name: `no stage "polcy"; did you mean "policy"?  stages: calibrate, policy`."""
     return f'no {what} "{name}"{did_you_mean(name, known)}  {what}s: {", ".join(known)}'
 
 
 def alternatives(word: str | None, choices: Sequence[str], command: str | None = None, before: str = "") -> str:
-    """`did you mean "entropy"?  choices: bandit, entropy, ngram  (fgrl list segmenter)`; empty when nothing helps."""
+    """Return the hint for a choice: `did you mean "entropy"?  choices: bandit, entropy, ngram  (fgrl list segmenter)`;
+    empty if nothing helps.
+    """
     guess = nearest(word, choices) if word else None
     parts = []
     if guess:

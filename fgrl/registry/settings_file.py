@@ -20,12 +20,12 @@ from fgrl.registry.yaml_files import read_tree
 S = TypeVar("S", bound=Settings)
 
 EXTENDS = "extends"
-"""Key of the file whose settings the others change."""
+"""Key that names the file whose settings the other keys change."""
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """Settings that `extends` may name without a path."""
+    """Collection of settings that `extends` may name without a path."""
 
     folder: Path
     """Folder of the files NAME.yaml."""
@@ -34,17 +34,17 @@ class Shelf:
 
     @property
     def names(self) -> list[str]:
-        """Sorted."""
+        """Return the names of the settings, sorted."""
         return [name.removesuffix(".yaml") for name in files.names_in(self.folder) if name.endswith(".yaml")]
 
     def find(self, text: str, folder: Path) -> Path:
-        """Return the file that a text names: one of ours, or a path relative to `folder`."""
+        """Return the file that a text names: a file of this shelf, or a path relative to `folder`."""
         given = folder / files.expanded(text)
         return self.folder / f"{text}.yaml" if text in self.names and not files.is_file(given) else given
 
 
 def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
-    """Return the settings of a YAML file, or those of this name on the shelf.
+    """Return the settings of a YAML file, or the settings with this name on the shelf.
 
     `extends` in it is another file (relative to it) or a name: mappings merge deeply, anything else replaces what
     that file has, and null drops an entry of a mapping. Raises `Problems` with every mistake in the file and in those
@@ -61,14 +61,14 @@ def read_settings(cls: type[S], name: str, shelf: Shelf) -> S:
 
 
 def extended(name: str, shelf: Shelf) -> list[Path]:
-    """Return the files that a file of settings extends, the nearest first; empty for one that stands alone. Raises
-    `Problems` as `read_settings` does.
+    """Return the files that a file of settings extends, the nearest first; empty for a file that extends no other.
+    Raises `Problems` as `read_settings` does.
     """
     return [path for path, _ in _chain(name, shelf)][1:]
 
 
 def _chain(name: str, shelf: Shelf) -> list[tuple[Path, Tree]]:
-    """Return a file and those that it extends, the nearest first, each with its own settings."""
+    """Return a file and the files that it extends, the nearest first, each with its own settings."""
     path, origin = shelf.find(name, Path()), cast(Tree | None, None)
     chain: list[tuple[Path, Tree]] = []
     while True:
@@ -85,7 +85,7 @@ def _chain(name: str, shelf: Shelf) -> list[tuple[Path, Tree]]:
 
 
 def _over(parent: Tree, child: Tree) -> Tree:
-    """Return the entries of both; the child's win."""
+    """Return the entries of both; the child's entries take precedence."""
     if not isinstance(parent.value, dict) or not isinstance(child.value, dict):
         return child
     entries = dict(parent.value)
@@ -96,14 +96,14 @@ def _over(parent: Tree, child: Tree) -> Tree:
 
 
 def _plain(tree: Tree) -> object:
-    """Return a tree as plain data, without what was dropped."""
+    """Return a tree as plain data, without dropped entries."""
     if isinstance(tree.value, dict):
         return {key: _plain(inner) for key, inner in tree.value.items() if not inner.dropped}
     return tree.plain()
 
 
 def _read(path: Path, shelf: Shelf, rank: int, origin: Tree | None) -> Tree:
-    """Return the tree of one file; `origin` is the value that names it in another one."""
+    """Return the tree of one file; `origin` is the value that names it in another file."""
 
     def similar(file: Path) -> str:
         near = nearest(file.name, files.names_in(file.parent))

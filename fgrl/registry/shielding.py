@@ -1,7 +1,7 @@
-"""Code of the user runs in our process, and must not change what is trained.
+"""Protection against code of the user, which runs in fgrl's process and must not change what is trained.
 
-A change of torch's settings stops the run. The working folder and the random generators are as before when the code
-returns: it draws from its own stream, which begins where ours is. What it prints goes to stderr.
+A change of torch's settings stops the run. When the code returns, the working folder and the random generators are
+restored: the code draws from a separate stream, which begins at the state of fgrl's own. Its output goes to stderr.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from fgrl.base.errors import UserCodeError
 
 Generator = tuple[Callable[[], Any], Callable[[Any], Any]]
-"""Reads the state of a random generator, and writes it."""
+"""Functions that read and write the state of a random generator."""
 FRESH: dict[str, Any] = {
     "torch's gradient mode": True,
     "torch's precision of products": "highest",
@@ -24,14 +24,14 @@ FRESH: dict[str, Any] = {
     "torch's determinism": (False, False),
     "cuDNN's determinism": (False, False),
 }
-"""Settings of torch when it was just imported."""
+"""Settings of torch directly after its import."""
 
 
 @contextmanager
 def shielded(what: str) -> Iterator[None]:
-    """While the block runs code of the user, called `what` in messages (`rewards.py:score`).
+    """Protect the process while the block runs code of the user, called `what` in messages (`rewards.py:score`).
 
-    Raises `UserCodeError` where it changed a setting of torch.
+    Raises `UserCodeError` if the code changed a setting of torch.
     """
     before = _settings()
     with chdir("."), redirect_stdout(sys.stderr), redirect_stderr(sys.stderr), _user_stream.drawn_from():
@@ -66,8 +66,8 @@ def _settings() -> dict[str, Any]:
 class _UserStream:
     """The random stream of the user's code.
 
-    It begins where ours is, and goes on at the next call unless ours has moved. So what such code draws is
-    reproducible, also after a kill, and neither draws nor seeds of it change what is drawn elsewhere.
+    It begins at the state of fgrl's own stream, and continues at the next call unless that stream has moved. So draws
+    of such code are reproducible, also after a kill, and neither its draws nor its seeds change other draws.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""YAML into a tree in which every value knows where it was written.
+"""Conversion of YAML into a tree in which every value knows the place where it was written.
 
 YAML 1.2's core: `5e-7` is a number, `no` and `2024-01-01` are text. Tags, merge keys (`<<`), keys that are not text and
 duplicate keys are problems.
@@ -26,9 +26,9 @@ Scalar = str | int | float | bool | None
 COMMAND_LINE = 1_000_000
 """Rank of places on the command line: after every file."""
 TOO_LONG = 250_000
-"""Bytes of a recipe's file."""
+"""Maximum number of bytes of a recipe's file."""
 TOO_DEEP = 40
-"""Lists and mappings inside each other."""
+"""Maximum depth of lists and mappings inside each other."""
 
 _SCALARS: list[tuple[re.Pattern[str], Callable[[str], Scalar]]] = [
     (re.compile(r"|~|null|Null|NULL"), lambda text: None),
@@ -41,22 +41,22 @@ _SCALARS: list[tuple[re.Pattern[str], Callable[[str], Scalar]]] = [
     (re.compile(r"[-+]?\.(inf|Inf|INF)"), lambda text: float(text.replace(".", "", 1))),
     (re.compile(r"\.(nan|NaN|NAN)"), lambda text: float("nan")),
 ]
-"""Forms of plain scalars that are not text, and how each is read."""
+"""Patterns of plain scalars that are not text, and the function that reads each."""
 
 
 @dataclass
 class Tree:
-    """A value with the place of its key (of itself, in a list)."""
+    """A value with the place of its key (in a list, its own place)."""
 
     value: Scalar | dict[str, Tree] | list[Tree]
-    """`FAILED` when there is a problem with it already."""
+    """Value of the node; `FAILED` if a problem with it is already reported."""
     place: Place
     dropped: bool = False
-    """A null that is there to drop what a parent has."""
+    """True for a null that drops an inherited value."""
 
     @property
     def children(self) -> dict[str, Tree]:
-        """The entries of a mapping; none for anything else."""
+        """Entries of a mapping; empty for anything else."""
         return self.value if isinstance(self.value, dict) else {}
 
     def get(self, part: str | int) -> Tree | None:
@@ -68,12 +68,12 @@ class Tree:
         return None
 
     def under(self, key: str) -> dict[str, Tree]:
-        """Return the entries of the mapping at a key; none where there is no mapping."""
+        """Return the entries of the mapping at a key; empty if there is no mapping."""
         inner = self.get(key)
         return {} if inner is None else inner.children
 
     def at(self, path: Key) -> tuple[Tree, Key]:
-        """Return the deepest tree on a path, and what of the path is left."""
+        """Return the deepest tree on a path, and the rest of the path."""
         tree = self
         for index, part in enumerate(path):
             inner = tree.get(part)
@@ -83,7 +83,7 @@ class Tree:
         return tree, ()
 
     def leaves(self, path: Key = ()) -> Iterator[tuple[Key, Tree]]:
-        """Every scalar (and empty list or mapping) with its path."""
+        """Yield every scalar (and empty list or mapping) with its path."""
         if isinstance(self.value, dict) and self.value:
             for key, inner in self.value.items():
                 yield from inner.leaves((*path, key))
@@ -104,17 +104,17 @@ class Tree:
 
 @dataclass(frozen=True)
 class Text:
-    """YAML text and where it comes from."""
+    """YAML text and its source."""
 
     content: str
     label: str
-    """The file as the user would write it, or "command line"."""
+    """Path of the file as the user would write it, or "command line"."""
     file: Path | None = None
     rank: int = 0
     shift: int = 0
-    """Columns before the text, on the command line."""
+    """Number of columns before the text, on the command line."""
     whole: str | None = None
-    """The whole argument on the command line."""
+    """Whole argument on the command line."""
 
     @cached_property
     def _lines(self) -> list[str]:
@@ -133,7 +133,7 @@ class Text:
 
 
 def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
-    """Return a tree, or None when the text is no YAML at all; and what is wrong with it. An empty text is a null."""
+    """Return a tree, or None if the text is not YAML, and the problems in it. An empty text is a null."""
     reading = _Reading(text)
     try:
         node = yaml.compose(text.content, Loader=_Loader)
@@ -144,7 +144,9 @@ def parse(text: Text) -> tuple[Tree | None, list[Problem]]:
 
 
 class _Untagged(Composer):  # type: ignore[misc]
-    """Nodes without a tag of their own have none, so that every plain scalar is text; `scalar` below interprets it."""
+    """Loader mixin that gives no tag to nodes without a tag, so that every plain scalar is text; `scalar` below
+    interprets it.
+    """
 
     def resolve(self, *about: Any) -> None: ...
 
@@ -163,13 +165,13 @@ def scalar(text: str) -> Scalar:
 
 
 class _Reading:
-    """From the nodes of YAML to a tree."""
+    """Conversion of the nodes of YAML into a tree."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
         self.problems: list[Problem] = []
         self.values: dict[int, Any] = {}
-        """Value of each node that was read: an alias is the node itself once more."""
+        """Value of each node that was read: an alias is the same node again."""
 
     def _problem(self, path: Key, message: str, place: Place, hint: str | None = None) -> Any:
         self.problems.append(Problem(path, message, hint, place))
@@ -223,7 +225,7 @@ class _Reading:
         return entries if readable else FAILED
 
     def _key(self, node: yaml.Node, path: Key, place: Place) -> str | None:
-        """Return the text of a key; None when its mapping cannot be read because of it."""
+        """Return the text of a key; None if its mapping cannot be read because of it."""
         if not isinstance(node, yaml.ScalarNode):
             self._problem(path, "a key must be text, this one is a list or a mapping", place, _BRACES)
             return None
@@ -252,8 +254,8 @@ _HINTS = {
 
 
 def _not_yaml(text: Text, error: Exception) -> Problem:
-    """Return the problem of a text that libyaml refused (`error`); the messages of PyYAML's own, slow parser are
-    better.
+    """Return the problem of a text that libyaml refused (`error`). It takes the messages of PyYAML's own, slow parser,
+    which are better.
     """
     try:
         yaml.compose(text.content, Loader=yaml.SafeLoader)
@@ -269,7 +271,7 @@ def _not_yaml(text: Text, error: Exception) -> Problem:
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
-    """Return the mistake where it begins: an open bracket or quote is noticed lines below."""
+    """Return the mistake at the place where it begins: an open bracket or quote is noticed lines below."""
     mark, context, problem = error.problem_mark or error.context_mark, error.context or "", error.problem or ""
     hint = next((hint for part, hint in _HINTS.items() if part in problem), None)
     if problem.startswith("but "):
@@ -294,7 +296,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: Text) -> Problem:
 
 
 def _left_open(content: str, noticed: Any) -> Any:
-    """Return the mark of a bracket that is still open where this was noticed, or of a quote that the next one closed."""
+    """Return the mark of a bracket that is still open at `noticed`, or of a quote that the next quote closed."""
     opened: list[Any] = []
     quoted = None
     with suppress(yaml.YAMLError):
@@ -321,8 +323,8 @@ def _strange(character: str) -> str:
 
 
 def _layout(content: str, mark: Any) -> tuple[int, int, str, str] | None:
-    """Return (line, column, message, hint) of what is wrong with the spaces of the line that YAML refuses, or of the line
-    above it, which it then read wrongly. Lines and columns count from 0.
+    """Return (line, column, message, hint) of wrong spaces in the line that YAML refuses, or in the line above it,
+    which YAML then read wrongly. Lines and columns count from 0.
     """
     lines = [*content.splitlines(), ""]
     line = lines[mark.line]

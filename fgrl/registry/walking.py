@@ -1,4 +1,4 @@
-"""Going through a built component: what it refers to, which files it reads, and its settings as plain data."""
+"""Walk through a built component: its references, the files that it reads, and its settings as plain data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from fgrl.registry.problems import Key
 from fgrl.registry.settings import Component, File, Settings, Unkeyed
 
 PLAIN = (int, float, type(None))
-"""With nothing inside. Asked first: most values are of these, and `Settings` takes long to say that it is not meant."""
+"""Types without contents. They are checked first: most values have one of these types, and the check for `Settings` is
+slow.
+"""
 
 
 def walk(component: Settings) -> Iterator[tuple[Key, Any]]:
-    """Yield the contents of a component, each with its path in `dump(component)`: nested `Settings` (an outer one
-    before what is in it), `Ref`s, and each `File` field as a `Path`. Not what is in `Unkeyed` fields.
+    """Yield the contents of a component, each with its path in `dump(component)`: nested `Settings` (before their own
+    contents), `Ref`s, and each `File` field as a `Path`. Contents of `Unkeyed` fields are left out.
     """
     for name, annotation in _keyed(type(component)).items():
         yield from _within((name,), getattr(component, name), annotation)
@@ -51,11 +53,11 @@ def _within(path: Key, value: Any, annotation: Any) -> Iterator[tuple[Key, Any]]
 
 def dump(component: Settings, *, for_key: bool = False, given: bool = False) -> dict[str, Any]:
     """Return a component's settings as JSON-ready data that `build` takes back: `name` and `version`, then every field,
-    also those left at their default. References are `${out:stage}` texts. `Unkeyed` fields are left out.
+    including fields with their default. References are `${out:stage}` texts. `Unkeyed` fields are left out.
 
-    for_key: without the fields, here and in all nested settings, that have their default, however it was given; a
-    default component counts only where its version was raised. With `Settings.behind`.
-    given: without the fields, here and in all nested settings, that were left at their default.
+    for_key: leave out fields that have their default, here and in all nested settings, whether it was set or not; a
+    default component counts only if its version was raised. With `Settings.behind`. given: leave out fields that were
+    not set, here and in all nested settings.
     """
     data: dict[str, Any] = {}
     if isinstance(component, Component):
@@ -70,7 +72,7 @@ def dump(component: Settings, *, for_key: bool = False, given: bool = False) -> 
 
 
 def _is_default(component: Settings, name: str) -> bool:
-    """Return True if a field has its default, and no component of a raised version in it."""
+    """Return True if a field has its default, and the default contains no component of a raised version."""
     defaults, value = _defaults(type(component)), getattr(component, name)
     if (
         name not in defaults
@@ -89,7 +91,7 @@ def _defaults(cls: type[Settings]) -> dict[str, Any]:
 
 
 def plain(value: Any, **how: bool) -> Any:
-    """Any field's value as JSON-ready data. how: as `dump` takes it."""
+    """Return any field's value as JSON-ready data. how: options of `dump`."""
     if isinstance(value, Settings):
         return dump(value, **how)
     if isinstance(value, Ref):

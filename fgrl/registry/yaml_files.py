@@ -13,7 +13,7 @@ from fgrl.registry.problems import Place, Problem
 from fgrl.registry.tree import TOO_LONG, Text, Tree, parse
 
 OURS = {"stages": ("a recipe", "run"), "parameters": ("a sweep", "sweep"), "columns": ("a table", "table")}
-"""By the key at its top that it cannot lack: what a file of ours is, and the command that takes it."""
+"""Kind of fgrl's own files and the command that takes them, by a required key at the top of the file."""
 _OTHERS = {
     ".py": ("Python code", "`fgrl check {0}` tries its rewards; a recipe names one as {0}:FUNCTION"),
     **dict.fromkeys((".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt"),
@@ -21,18 +21,20 @@ _OTHERS = {
     **dict.fromkeys((".safetensors", ".bin", ".pt", ".pth"), ("a file of weights", "a model is named by its folder: {1}")),
     **dict.fromkeys((".gz", ".zip", ".zst", ".xz", ".bz2"), ("a packed file", "unpack it first")),
 }  # fmt: skip
-"""By the end of its name: what a file is that is none of ours, and the next step."""
+"""Kind of other files and the next step for them, by the end of the file's name."""
 
 
 class Unreadable(Exception):
-    """A file that cannot be used: message, hint, and the place in it (None: there is no place)."""
+    """Error for a file that cannot be used: message, hint, and the place in it (None if there is no place)."""
 
     def __init__(self, message: str, hint: str | None = None, place: Place | None = None) -> None:
         super().__init__(message, hint, place)
 
 
 def read_text(file: Path, rank: int, what: str) -> Text:
-    """Return the text of a file. Raises `Unreadable`, and FileNotFoundError; `what` it should be: "a recipe"."""
+    """Return the text of a file. Raises `Unreadable`, and FileNotFoundError. what: the expected kind of file, as in "a
+    recipe".
+    """
     try:
         if files.exists(file) and not files.is_file(file):
             kind = "a folder" if files.is_folder(file) else "a device or a pipe"
@@ -63,10 +65,10 @@ def read_tree(
     similar: Callable[[Path], str | None],
     empty: str = "",
 ) -> tuple[Tree | None, list[Problem]]:
-    """Return the mapping in a YAML file with what is wrong in it; None where it has none.
+    """Return the mapping in a YAML file with the problems in it; None if it has no mapping.
 
     `named` is the place where `extends` of another file names it. `similar` gives the hint for a file that does not
-    exist, and `empty` says what a file without content lacks.
+    exist, and `empty` says what is missing in a file without content.
     """
     try:
         tree, problems = parse(read_text(file, rank, what))
@@ -88,7 +90,9 @@ def read_tree(
 
 
 def _other(file: Path, what: str, keys: Collection[str]) -> Unreadable | None:
-    """Return what a file with these keys is in place of `what`, and the next step; None where it may be `what`."""
+    """Return the error for a file that is not `what` by its keys, with its kind and the next step; None if it may be
+    `what`.
+    """
     ours = {key: (kind, f"fgrl {command} {{0}}") for key, (kind, command) in OURS.items() if key in keys}
     kinds = [kind for kind, _ in ours.values()]
     kind, step = _OTHERS.get(file.suffix.lower(), ("", ""))

@@ -1,4 +1,5 @@
-"""Recipes: YAML, `extends`, overrides and `${...}` into built and checked stages, with the place of every mistake.
+"""Conversion of recipes (YAML, `extends`, overrides and `${...}`) into built and checked stages, with the place of
+every mistake.
 
 Every name is imported at its first use.
 """

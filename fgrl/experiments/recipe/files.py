@@ -1,4 +1,4 @@
-"""Reading a recipe's file and the ones that it extends."""
+"""Reading a recipe's file and the files that it extends."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from fgrl.runs.folders import RESERVED
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 SEPARATOR = "::"
-"""Between a recipe's file and the name of one of its rows: `recipes/rtt_qwen3.yaml::aon`."""
+"""Separator between a recipe's file and the name of one of its rows: `recipes/rtt_qwen3.yaml::aon`."""
 OTHER_RECIPE, OTHER_ROW = "recipe", "row"
-"""Overrides that choose what runs, instead of a value in it."""
+"""Names of overrides that choose another recipe or row, instead of changing a value."""
 _KINDS = (("about", str, "str"), ("vars", dict, "a mapping of variables"), ("stages", dict, "a mapping of stages"))
-"""What must fit in each layer, since it is merged or would hide what is below; with words for it."""
+"""Types that are checked in each layer, since a wrong value cannot be merged or would hide inherited values; with words
+for them.
+"""
 _ENTRIES = "write entries, name: ..., without the dashes or brackets of a list"
 
 
 @dataclass(frozen=True)
 class Address:
-    """A recipe's file, and which of its rows is meant (None: the file's own recipe)."""
+    """A recipe's file and the name of one of its rows (None: the file's own recipe)."""
 
     file: Path
     row: str | None = None
@@ -71,7 +73,7 @@ def recipe_name(address: Path | str) -> str:
 def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
     """Return (the merged recipe, each layer's own tree with the strongest (the recipe itself) first, problems).
 
-    The merged recipe is None when nothing can be reported about it: a file is missing or is no YAML.
+    The merged recipe is None if a file is missing or is not YAML: then nothing can be reported about it.
     """
     reading = _Reading()
     layers = reading.layers(Address(files.expanded(address.file), address.row))
@@ -83,8 +85,8 @@ def read(address: Address) -> tuple[Tree | None, list[Tree], list[Problem]]:
 
 
 def chosen(address: Address, overrides: Sequence[str]) -> tuple[Address, list[str]]:
-    """Return the recipe that is meant, where `recipe=FILE[::ROW]` or `row=ROW` among the overrides chooses another one,
-    and the other overrides. `row=null` is the file's own recipe.
+    """Return the recipe that is meant, which `recipe=FILE[::ROW]` or `row=ROW` among the overrides may change, and the
+    other overrides. `row=null` is the file's own recipe.
     """
     other, rest = {OTHER_RECIPE: str(address), OTHER_ROW: ""}, []
     for text in overrides:
@@ -100,10 +102,10 @@ def chosen(address: Address, overrides: Sequence[str]) -> tuple[Address, list[st
 
 
 def expand(text: Path | str) -> list[str]:
-    """Return the addresses that one with a pattern stands for (`FILE::ngram*`, `FILE::*`), in the file's order; any
-    other is itself.
+    """Return the addresses that an address with a pattern stands for (`FILE::ngram*`, `FILE::*`), in the file's order;
+    any other address is returned alone.
 
-    Raises `Problems` when the file cannot be read or no row fits.
+    Raises `Problems` if the file cannot be read or no row fits.
     """
     address = Address.parse(text)
     if address.row is None or not _is_pattern(address.row):
@@ -118,7 +120,7 @@ def expand(text: Path | str) -> list[str]:
 
 
 def meant(file: Path) -> Path | None:
-    """Return the probable meaning of a recipe's file that does not exist: one with a similar name, or `FILE::ROW`."""
+    """Return the probable meaning of a recipe's file that does not exist: a file with a similar name, or `FILE::ROW`."""
     text, colon, row = str(file).rpartition(":")
     if colon and files.is_file(text):
         return Path(f"{text}{SEPARATOR}{row}")
@@ -132,7 +134,7 @@ def _is_pattern(row: str) -> bool:
 
 
 def rows(file: Path) -> list[str]:
-    """Names of the rows that a recipe's file has, inherited ones first. Raises `Problems` when it cannot be read."""
+    """Return the names of the rows of a recipe's file, inherited rows first. Raises `Problems` if it cannot be read."""
     reading = _Reading()
     source = Address(files.expanded(file))
     if reading.layers(source) is None:
@@ -142,11 +144,11 @@ def rows(file: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class _File:
-    """One file by itself."""
+    """Content of a single file."""
 
     tree: Tree
     parent: Address | None = None
-    """The recipe that it extends."""
+    """Recipe that it extends."""
 
     @property
     def extends(self) -> Place:
@@ -159,7 +161,7 @@ class _File:
 
 
 class _Reading:
-    """Every file once, and the order in which files and rows lie over each other."""
+    """Reader of every file, each once, and of the order in which files and rows lie over each other."""
 
     def __init__(self) -> None:
         self.files: dict[Path, _File | None] = {}
@@ -167,7 +169,7 @@ class _Reading:
         self.problems: list[Problem] = []
 
     def layers(self, source: Address, named: Place | None = None, below: tuple[Address, ...] = ()) -> list[Tree] | None:
-        """Return the trees that a recipe consists of, the strongest first; None when one of them cannot be read.
+        """Return the trees that a recipe consists of, the strongest first; None if one of them cannot be read.
 
         A row lies over the rows that it extends, the last of them first, and these over the file; each row over the
         row of the same name in the files that its file extends. `named` is where another recipe names this one.
@@ -192,11 +194,11 @@ class _Reading:
         return None if above is None else [file.tree, *above]
 
     def rows(self, file: Path) -> list[str]:
-        """Return the names of the rows of a file that was read, inherited ones first."""
+        """Return the names of the rows of a file that was read, inherited rows first."""
         return list(dict.fromkeys(name for each in reversed(self._family(file)) for name in each.rows))
 
     def _family(self, path: Path) -> list[_File]:
-        """Return a file and those whose rows it inherits. A file that extends a single row inherits no other."""
+        """Return a file and the files whose rows it inherits. A file that extends a single row inherits no other."""
         family: list[_File] = []
         while (file := self.files[path]) is not None:
             family.append(file)
@@ -206,7 +208,7 @@ class _Reading:
         return family
 
     def _order(self, source: Address, file: _File, named: Place | None, below: tuple[Address, ...]) -> Any:
-        """Return a row behind all the rows that it extends; None when one of them cannot be read."""
+        """Return a row after all the rows that it extends; None if one of them cannot be read."""
         row, known = str(source.row), self.rows(source.file)
         if row not in known:
             return self._no_row(
@@ -242,7 +244,7 @@ class _Reading:
         return self._problem(message, place, hint, ("extends",) if named else ())
 
     def _rows_named(self, row: Tree) -> list[Tree]:
-        """Return what a row extends; anything but names is a problem."""
+        """Return the rows that a row extends; anything except names is a problem."""
         extends = row.get("extends")
         items = [] if extends is None else extends.value if isinstance(extends.value, list) else [extends]
         for item in items:
@@ -277,7 +279,9 @@ class _Reading:
         return source in below
 
     def _problem(self, message: str, place: Place, hint: str | None = None, path: Key = ("extends",)) -> Any:
-        """Report a problem. Return None, for what has it; typed as anything, so that every caller can return it."""
+        """Report a problem. Return None for the value with the problem; the type is Any, so that every caller can
+        return it.
+        """
         problem = Problem(path, message, hint, place)
         self.problems += [] if problem in self.problems else [problem]
 
@@ -292,10 +296,10 @@ def _is_name(tree: Tree) -> bool:
 
 
 def _top(tree: Tree, problems: list[Problem]) -> dict[str, Tree] | None:
-    """Return the entries of one file: known keys, `about`, mappings where mappings must be; likewise each of
-    its rows.
+    """Return the entries of one file: known keys, `about`, mappings where mappings are required; the rows are checked
+    in the same way.
 
-    None when they cannot be merged with others.
+    None if the entries cannot be merged with others.
     """
     entries, readable = _layer(tree, TOP, "a recipe", (), problems)
     if "about" not in entries:
@@ -307,7 +311,7 @@ def _top(tree: Tree, problems: list[Problem]) -> dict[str, Tree] | None:
 
 
 def _rows(tree: Tree, problems: list[Problem]) -> Tree:
-    """Return the rows of one file without those that cannot be read."""
+    """Return the rows of one file, without rows that cannot be read."""
     if tree.value is not None and tree.value is not FAILED and not isinstance(tree.value, dict):
         wrong = f"wants a mapping of rows, got {described(tree.plain())}"
         problems.append(Problem(("rows",), wrong, _ENTRIES if isinstance(tree.value, list) else None, tree.place))
@@ -327,7 +331,7 @@ def _rows(tree: Tree, problems: list[Problem]) -> Tree:
 
 
 def _moved(key: str, tree: Tree) -> str:
-    """Return where a key belongs that is not one of a recipe's."""
+    """Return the place where a key belongs that is not a key of a recipe."""
     if "name" in tree.children:
         return f"a stage is written below stages, 2 spaces further in: stages.{key}  "
     meant = foreign.elsewhere(key)
@@ -337,9 +341,9 @@ def _moved(key: str, tree: Tree) -> str:
 def _layer(
     tree: Tree, known: Sequence[str], what: str, path: Key, problems: list[Problem]
 ) -> tuple[dict[str, Tree], bool]:
-    """Return the entries of a recipe or a row, and whether they can be merged with others.
+    """Return the entries of a recipe or a row, and True if they can be merged with others.
 
-    A misspelled key is reported and goes on under the name that was meant, so that one mistake stays one problem.
+    A misspelled key is reported and then used under the name that was meant, so that one mistake stays one problem.
     """
     entries: dict[str, Tree] = {}
     for key, inner in tree.children.items():

@@ -1,4 +1,4 @@
-"""References between stages: do they exist, do they fit, and in which order can the stages run?"""
+"""Checks of references between stages (existence and type), and the order of the stages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def check(
 ) -> tuple[list[PlacedRef], list[Problem]]:
     """Return (references that fit, problems of the others).
 
-    `stages` has every stage's class, None when its `name` is wrong (then its product is not checked); `dropped` has the
-    stages that the recipe's parents have and where they were set to null.
+    `stages` has every stage's class, or None if its `name` is wrong (then its product is not checked). `dropped` has
+    the stages of the recipe's parents that were set to null, with the place of the null.
     """
     fitting: list[PlacedRef] = []
     problems: list[Problem] = []
@@ -44,8 +44,8 @@ def check(
 
 
 def circle(graph: Graph, refs: Sequence[PlacedRef]) -> list[Problem]:
-    """Return the problem of stages that need each other in a circle, at a reference of the one that the recipe has first;
-    empty where none do.
+    """Return the problem of stages that need each other in a circle, placed at a reference of the first of them in the
+    recipe; empty if there is no circle.
     """
     try:
         TopologicalSorter(graph).prepare()
@@ -61,7 +61,9 @@ def circle(graph: Graph, refs: Sequence[PlacedRef]) -> list[Problem]:
 
 
 def order(graph: Graph) -> list[str]:
-    """Stages so that each comes after what it needs; otherwise in the order of the recipe. `graph` has no circle."""
+    """Return the stages in an order in which each comes after the stages that it needs; otherwise in the order of the
+    recipe. `graph` has no circle.
+    """
     done: list[str] = []
     while len(done) < len(graph):
         done.append(next(name for name in graph if name not in done and all(up in done for up in graph[name])))

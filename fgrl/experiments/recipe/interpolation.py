@@ -1,4 +1,4 @@
-"""`${vars.x}` and `${stages.a.b}`: other values of the recipe, also whole mappings, also within a text.
+"""Resolution of `${vars.x}` and `${stages.a.b}`: other values of the recipe, also whole mappings, also within a text.
 
 OmegaConf's grammar reads the texts and composes them; the values that they name are looked up here, each resolved
 once and before those that need it, and their total size is limited, so that no recipe takes long. A text that is one
@@ -30,16 +30,16 @@ _OUT = re.compile(r"\$\{out:[^${}]*\}")
 _WHAT = "${vars.x}, ${stages.a.b} and ${out:stage}"
 _LONGEST_CHAIN = 100
 _MISSING = "???"
-"""OmegaConf's mark of a value that is still to be set."""
+"""OmegaConf's mark of a value that must still be set."""
 
 
 def mentions(text: str) -> list[Key]:
-    """Paths of the values that a text asks for by an absolute name."""
+    """Return the paths of the values that a text refers to by an absolute name."""
     return [_path(name) for name in _SIMPLE.findall(text) if not name.startswith(".")]
 
 
 def alone(value: Any) -> Key | None:
-    """Return the path of a text that is one `${...}` and nothing else."""
+    """Return the path in a text that consists of a single `${...}`; None for any other value."""
     match = _SIMPLE.fullmatch(value.strip()) if isinstance(value, str) else None
     return _path(match[1]) if match and not match[1].startswith(".") else None
 
@@ -59,12 +59,12 @@ def find(recipe: Tree, path: Key) -> Tree | None:
 
 
 def origin(recipe: Tree, path: Key) -> Tree:
-    """Return the tree where the value at a path was written: through texts that are one `${...}`."""
+    """Return the tree where the value at a path was written: texts that consist of a single `${...}` are followed."""
     return source(recipe, path)[0]
 
 
 def source(recipe: Tree, path: Key) -> tuple[Tree, Key]:
-    """`origin`, and what of the path it does not have."""
+    """Return the tree of `origin`, and the part of the path that it does not have."""
     tree, rest = recipe.at(path)
     for _ in range(_LONGEST_CHAIN):
         target = alone(tree.value)
@@ -75,19 +75,21 @@ def source(recipe: Tree, path: Key) -> tuple[Tree, Key]:
 
 
 def resolve(recipe: Tree) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the recipe as plain data with every `${...}` replaced. What cannot be replaced is `FAILED`, and a
-    problem.
+    """Return the recipe as plain data with every `${...}` replaced. A text that cannot be replaced becomes `FAILED`,
+    with a problem.
     """
     resolver = _Resolver(recipe)
     return resolver.value((), recipe), resolver.all_problems()
 
 
 class _Refused(Exception):
-    """A text that cannot be resolved: message and hint. Without them the cause is elsewhere and reported there."""
+    """Error for a text that cannot be resolved: message and hint. Without them the cause is elsewhere and reported
+    there.
+    """
 
 
 class _Whole:
-    """A value that can stand for a whole text, but cannot be part of one."""
+    """A value that can replace a whole text, but cannot be part of a text."""
 
     def __init__(self, value: Any, name: Key, text: str) -> None:
         self.value, self.refusal = value, f"{shown(text)}: {dotted(name)} is {described(value)}, it has no text"
@@ -97,13 +99,13 @@ class _Whole:
 
 
 class _Resolver:
-    """Resolves every value once, after those that it needs."""
+    """Resolver of every value, each once, after the values that it needs."""
 
     def __init__(self, recipe: Tree) -> None:
         self.recipe = recipe
         self.values: dict[Key, Any] = {}
         self.open: list[Key] = []
-        """Paths that are being resolved, each because the one before needs it."""
+        """Paths that are being resolved; each is needed by the path before it."""
         self.problems: dict[Key, Problem] = {}
         self.empty: dict[Key, list[Key]] = {}
         """Variables without a value, and the texts that need them."""
@@ -148,7 +150,7 @@ class _Resolver:
             return FAILED
 
     def _circle(self, path: Key) -> None:
-        """Report a circle once, at the text that the recipe has first."""
+        """Report a circle once, at the first of its texts in the recipe."""
         needed = self.open[self.open.index(path) :]
         circle = [member for member in needed if isinstance(self.recipe.at(member)[0].value, str)]
         if not any(member in self.problems for member in circle):
@@ -208,7 +210,7 @@ class _Resolver:
         return self.value(path, tree)
 
     def _inside(self, value: Any, wanted: Key, depth: int) -> Any:
-        """Return what a resolved value has at the rest of a path."""
+        """Return the entry of a resolved value at the rest of a path."""
         for part in wanted[depth:]:
             if value is FAILED:
                 raise _Refused
@@ -219,7 +221,7 @@ class _Resolver:
         return value
 
     def _unknown(self, wanted: Key, tree: Tree, depth: int) -> _Refused:
-        """`${vars.cutof}`: `tree` is the last one on the path that exists."""
+        """Return the error for an unknown name such as `${vars.cutof}`: `tree` is the last existing tree on the path."""
         message, name = f'unknown "${{{dotted(wanted)}}}"', str(wanted[depth])
         if wanted[0] not in TOP:
             if len(wanted) == 1 and name in _keys(self.recipe.get("vars")):

@@ -1,7 +1,7 @@
-"""From a recipe's file to built stages, or to every problem in it at once.
+"""Conversion of a recipe's file into built stages, or into the list of every problem in it.
 
-1. read the file and what it extends, 2. lay the overrides over it, 3. resolve `${...}`, 4. import what it imports,
-5. build the stages, 6. check the references between them.
+1. read the file and the files that it extends, 2. lay the overrides over it, 3. resolve `${...}`, 4. import its Python
+files, 5. build the stages, 6. check the references between them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Recipe:
     """A valid recipe: every component built, every reference checked."""
 
     path: Path
-    """Its file."""
+    """File of the recipe."""
     row: str | None
     """Name of the row; None for the file's own recipe."""
     about: str
@@ -64,7 +64,7 @@ class Recipe:
     data: dict[str, Any]
     """The recipe resolved to plain data: `about`, `seed`, `imports`, `vars`, `stages` in order of execution."""
     stages: dict[str, Stage]
-    """Built, in order of execution: each after what it needs, otherwise as the recipe has them."""
+    """Built stages, in order of execution: each after the stages that it needs, otherwise in the order of the recipe."""
     origins: dict[Key, Place]
     """Place where each value of `data` was written; `str()` of it is `file:line:column` or `command line`."""
     auto: dict[Key, Auto] = field(default_factory=dict)
@@ -72,9 +72,7 @@ class Recipe:
     tracking: Tracking = field(default_factory=dict)
     """Destinations of metrics besides the run's own logs, by the tracker's name."""
     sources: dict[Path, str] = field(default_factory=dict)
-    """The imported user files, and the files beside them that these import anywhere, with the sha256 of their
-    content.
-    """
+    """Imported user files, and the files beside them that these import anywhere, with the sha256 of their content."""
     notes: list[str] = field(default_factory=list)
     """Remarks on values that are valid, but perhaps not intended, each with its place."""
 
@@ -84,13 +82,15 @@ class Recipe:
         return str(Address(self.path, self.row))
 
     def to_yaml(self) -> str:
-        """Return the resolved recipe: loads to the same stages from anywhere, without its parents and variables."""
+        """Return the resolved recipe as YAML. It loads to the same stages from anywhere, without its parents and
+        variables.
+        """
         data = {key: value for key, value in self.data.items() if key != "vars"}
         return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
 
     def built_anew(self, stage: str) -> Stage:
         """Return a stage whose components share no object with another stage's. The imported files are run again too,
-        so that what their modules remember of an earlier stage is gone.
+        so that their modules keep no state of an earlier stage.
         """
         for file in self.sources:
             forget_file(file)
@@ -109,10 +109,9 @@ class Recipe:
 
 @lazy.uncollected()
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
-    """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with everything that is
-    wrong in it.
+    """Read, resolve, build and check a recipe (`FILE`, or `FILE::ROW`). Raises `Problems` with every mistake in it.
 
-    overrides: `a.b=value`; `row=ROW` and `recipe=FILE` load another one instead.
+    overrides: `a.b=value`; `row=ROW` and `recipe=FILE` load another row or recipe instead.
     """
     know_components()
     address, overrides = chosen(Address.parse(path), list(overrides))
@@ -164,14 +163,14 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def know_components() -> None:
-    """Make the names of every component of fgrl known, and register those of installed packages."""
+    """Make the names of every component of fgrl known, and register the components of installed packages."""
     components.announce()
     load_entry_points()
 
 
 @dataclass
 class _Reading:
-    """The parts of `load` that share the merged recipe."""
+    """Steps of `load` that share the merged recipe."""
 
     tree: Tree
     data: dict[str, Any]
@@ -231,7 +230,7 @@ class _Reading:
         return [str(file) for file in wanted]
 
     def built(self) -> Top | None:
-        """Return the recipe, or None where it has problems; then they are in the context."""
+        """Return the recipe, or None if it has problems; the problems are in the context."""
         nodes = self._stages()
         self.context.stages = list(nodes)
         for name in nodes:
@@ -281,7 +280,7 @@ class _Reading:
         return cls if issubclass(cls, Stage) else None
 
     def placed(self, problem: Problem) -> Problem:
-        """Add the place of the value, and of the variable that gave it."""
+        """Return the problem with the place of the value, and of the variable that gave it."""
         if problem.place is None:
             tree, rest = self.tree.at(problem.path)
             problem.place = tree.place
@@ -332,7 +331,7 @@ class _Reading:
 
 
 def _drop_stages(recipe: Tree) -> dict[str, Place]:
-    """Take out the stages that are set to null; returns where they were."""
+    """Remove the stages that are set to null, and return their places."""
     stages = recipe.under("stages")
     dropped = {name: stage.place for name, stage in stages.items() if stage.dropped}
     for name in dropped:
@@ -341,7 +340,9 @@ def _drop_stages(recipe: Tree) -> dict[str, Place]:
 
 
 def _unused_variables(layers: Sequence[Tree], merged: Tree) -> list[Problem]:
-    """Variables that this recipe brings in and that nothing uses: most likely the misspelled name of another."""
+    """Return a problem for each variable that this recipe introduces and that is not used: most likely the misspelled
+    name of another variable.
+    """
     inherited = {name for layer in layers[1:] for name in layer.under("vars")}
     used = {
         path[:2]
@@ -363,7 +364,7 @@ def _unused_variables(layers: Sequence[Tree], merged: Tree) -> list[Problem]:
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Quotes text that our reading of YAML, or that of others, takes for something else."""
+    """YAML dumper that quotes text which fgrl's reader of YAML, or another reader, takes for something else."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,6 @@
-"""Machine files: where the stages of a recipe train, and where their engines draw. They change neither results nor keys."""
+"""Machine files: the devices on which the stages of a recipe train, and those of their engines. They change neither
+results nor keys.
+"""
 
 from __future__ import annotations
 
@@ -18,37 +20,38 @@ from fgrl.registry.settings_file import Shelf, read_settings
 
 
 class Place(Settings):
-    """Devices of a training. Null: as the recipe says."""
+    """Devices of a training. null: as in the recipe."""
 
     devices: int | None = Field(None, ge=1, le=100_000)
-    """Processes on each node, one per device."""
+    """Number of processes on each node, one per device."""
     nodes: int | None = Field(None, ge=1, le=100_000)
-    """Machines that train together."""
+    """Number of machines that train together."""
     accelerator: Accelerator | None = None
     """Kind of device."""
 
 
 class Card(Settings):
-    """The GPU of a machine, for `fgrl plan`: what a stage fits into, and the rates by which its time is computed. A machine file that
-    `extends` a100, b200, h100, h200 or l40s has the numbers of that card and changes those that it names.
+    """The GPU of a machine, for `fgrl plan`: its memory, which a stage must fit into, and the rates from which times
+    are computed. A machine file that `extends` a100, b200, h100, h200 or l40s has the numbers of that card and changes
+    the numbers that it names.
     """
 
     name: str
-    """What the plan calls it."""
+    """Name of the card in the plan."""
     count: int = Field(1, ge=1, le=100_000)
-    """Cards of the machine: all are paid while one works."""
+    """Number of cards of the machine: all are paid while one works."""
     memory: float = Field(gt=0)
-    """GiB."""
+    """Memory of a card in GiB."""
     tflops: float = Field(gt=0)
-    """Dense bfloat16 operations in 10^12 a second, as the data sheet says."""
+    """Dense bfloat16 operations per second, in units of 10^12, from the data sheet."""
     tflops_float32: float = Field(gt=0)
-    """The same in float32."""
+    """Dense float32 operations per second, in units of 10^12."""
     bandwidth: float = Field(gt=0)
-    """Gigabytes a second that it reads from its memory."""
+    """Gigabytes per second that it reads from its memory."""
     usd: float = Field(ge=0)
-    """Price of a card for an hour."""
+    """Price of a card per hour, in USD."""
     reserved: float = Field(2.0, ge=0)
-    """GiB that CUDA and NCCL take."""
+    """Memory that CUDA and NCCL take, in GiB."""
     passing: float = Field(0.4, gt=0, le=1)
     """Share of `tflops` that passes without gradients reach."""
     training: float = Field(0.35, gt=0, le=1)
@@ -58,26 +61,28 @@ class Card(Settings):
     reading: float = Field(0.5, gt=0, le=1)
     """Share of `bandwidth` that decoding reaches."""
     layer: float = Field(0.0009, ge=0)
-    """Seconds of a step of decoding with the engine `hf`, for each layer of the model: what it takes to send its operations to the device."""
+    """Seconds of a step of decoding with the engine `hf`, for each layer of the model: the time to send its operations
+    to the device.
+    """
     overlaps: bool = True
-    """True if the device computes while the next operations are sent to it. A CPU does not: there both times add up."""
+    """True if the device computes while the next operations are sent to it. On a CPU it is false: both times add up."""
     served_step: float = Field(0.008, ge=0)
-    """Seconds that a step of decoding takes at least on a server."""
+    """Minimum seconds of a step of decoding on a server."""
     disk: float = Field(4.0, gt=0)
-    """Gigabytes a second that checkpoints are written with."""
+    """Gigabytes per second with which checkpoints are written."""
 
 
 class Slurm(Settings):
     """The job that `fgrl launch --slurm` submits. It has as many nodes, and GPUs on each, as the largest stage needs."""
 
     partition: str | None = None
-    """Where it is queued; null: where the cluster puts jobs."""
+    """Partition to which the job is submitted; null: the cluster's default."""
     account: str | None = None
-    """Who pays for it."""
+    """Account that pays for the job."""
     time: str | None = Field(None, pattern=r"^\d+(-\d+)?(:\d+){0,2}$")
-    """The most that it takes, as SLURM writes it ("1-12:00:00"). The job is queued again as often as the recipe needs."""
+    """Time limit of the job in SLURM's format ("1-12:00:00"). The job is queued again as often as the recipe needs."""
     signal: int = Field(120, ge=30, le=65_535)
-    """Seconds before its end in which the run writes a checkpoint: longer than a round of a training takes."""
+    """Seconds before the end of the job in which the run writes a checkpoint: longer than a round of a training takes."""
     options: list[str] = []
     """More options of `sbatch`, such as `--exclusive`."""
     before: list[str] = []
@@ -92,21 +97,22 @@ class StagePlace(Place):
 
 
 class Machines(Settings):
-    """Where the stages of a recipe train and draw."""
+    """Devices on which the stages of a recipe train and draw."""
 
     train: Place = Place()
-    """For every stage that trains; `devices` also for those that share their work out (`sample`, `calibrate`, `evaluate`, `annotate`,
-    `grade`, `lm_eval`), but where servers or an endpoint do the work."""
+    """Devices of every stage that trains. `devices` also applies to stages that share their work out (`sample`,
+    `calibrate`, `evaluate`, `annotate`, `grade`, `lm_eval`), unless servers or an endpoint do the work.
+    """
     engine: dict[str, Any] = {}
-    """For every engine that has these fields: `devices`, `copies`, `tensor_parallel`, `transfer`, `python`, `servers`, `memory`
-    and the others of `fgrl show engine vllm` that count for no key.
+    """Fields for every engine that has them: `devices`, `copies`, `tensor_parallel`, `transfer`, `python`, `servers`,
+    `memory` and the other fields of `fgrl show engine vllm` that do not count for keys.
     """
     stages: dict[str, StagePlace] = {}
-    """For single stages, by name, instead of `train` and `engine`."""
+    """Devices of single stages, by name, instead of `train` and `engine`."""
     slurm: Slurm = Slurm()
-    """The job of `fgrl launch --slurm`; `fgrl run` does not read it."""
+    """Job of `fgrl launch --slurm`; `fgrl run` does not read it."""
     card: Card | None = None
-    """The GPU, for `fgrl plan`; `fgrl run` does not read it. null: that of this machine, without times."""
+    """GPU of the machine, for `fgrl plan`; `fgrl run` does not read it. null: the GPU of this machine, without times."""
 
 
 def read(file: Path) -> Machines:
@@ -115,8 +121,8 @@ def read(file: Path) -> Machines:
 
 
 def placed(file: Path, recipe: Recipe) -> list[str]:
-    """Return the overrides of a recipe that a machine file stands for. Raises `Problems`, and `UsageError` for a stage that
-    does not train or draw, and for fields that none of its engines has.
+    """Return the overrides of a recipe that a machine file stands for. Raises `Problems`, and `UsageError` for a stage
+    that does not train or draw, and for fields that none of its engines has.
     """
     machines = read(file)
     engines = {

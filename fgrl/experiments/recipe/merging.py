@@ -1,4 +1,4 @@
-"""`extends` and overrides: trees laid over each other; every value keeps its place.
+"""Merging of `extends` and overrides: trees are laid over each other; every value keeps its place.
 
 Mappings merge deeply, anything else replaces; a mapping whose `name` changes replaces its parent whole; null drops.
 """
@@ -21,7 +21,7 @@ TOP, ROW = tuple(Top.model_fields), tuple(Row.model_fields)
 
 
 def merge(below: Tree, above: Tree) -> Tree:
-    """`above` laid over `below`."""
+    """Return `above` laid over `below`."""
     if above.value is None:
         return replace(above, dropped=True)
     if not isinstance(above.value, dict):
@@ -47,7 +47,7 @@ def merge(below: Tree, above: Tree) -> Tree:
 
 
 def _changed(items: list[Tree], changes: dict[str, Tree]) -> list[Tree]:
-    """Return a list with other items at some of its numbers."""
+    """Return a list in which the items at some numbers are replaced."""
     changed = list(items)
     for key, inner in changes.items():
         if not key.isdigit() or int(key) >= len(items):
@@ -64,7 +64,7 @@ def _renamed(below: dict[str, Tree], above: dict[str, Tree]) -> bool:
 
 
 def _marked(tree: Tree) -> Tree:
-    """In what is laid over something else, a null drops."""
+    """Return the tree with its nulls marked: in a tree that is laid over another, a null drops."""
     if isinstance(tree.value, dict):
         return replace(tree, value={key: _marked(inner) for key, inner in tree.value.items()})
     return replace(tree, dropped=True) if tree.value is None else tree
@@ -92,7 +92,7 @@ def override(recipe: Tree, arguments: list[str]) -> tuple[Tree, list[Problem]]:
 
 
 class _Refused(Exception):
-    """An override that cannot be laid over the recipe: message and hint."""
+    """Error for an override that cannot be laid over the recipe: message and hint."""
 
 
 def _parse(argument: str, rank: int) -> tuple[Key, Tree] | list[Problem]:
@@ -113,7 +113,7 @@ def _parse(argument: str, rank: int) -> tuple[Key, Tree] | list[Problem]:
 
 
 def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
-    """Refuse an override of something that the recipe does not have, where that can be known without the components."""
+    """Refuse an override of something that the recipe does not have, if this can be known without the components."""
     top = str(path[0])
     if top in ("extends", "imports"):
         raise _Refused(f"{top} cannot be set on the command line", "write a recipe that extends this one")
@@ -141,7 +141,7 @@ def _check_place(recipe: Tree, path: Key, value: Tree) -> None:
 
 
 def _in_a_stage(recipe: Tree, path: Key) -> str | None:
-    """Return the place in a stage that is meant by a path without `stages`, or by a name of another toolkit."""
+    """Return the place in a stage that a path without `stages`, or with a name of another toolkit, means."""
     stages, name = recipe.under("stages"), ".".join(map(str, path))
     if str(path[0]) in stages:
         return f"stages.{name}"

@@ -24,13 +24,13 @@ class Settable:
     """A key of a recipe."""
 
     help: str = ""
-    """The first line of its help."""
+    """First line of its help."""
     has_keys: bool = False
     """True if its value is a mapping with its own keys."""
 
 
 def keys_below(address: Path | str, path: Key) -> dict[str, Settable]:
-    """Return the keys that a value at `path` of a recipe may have; none where the recipe cannot be read or there is
+    """Return the keys that a value at `path` of a recipe may have; empty if the recipe cannot be read or there is
     nothing to set.
     """
     tree, _layers, _problems = read(Address.parse(address))
@@ -70,8 +70,8 @@ def _has_keys(annotation: Any) -> bool:
 
 
 def _class(annotation: Any, tree: Tree | None, value: Any) -> type[Settings] | None:
-    """Return the class of the settings that a value of the recipe becomes, or that its default `value` has; None where it
-    becomes none, or none is named.
+    """Return the class of the settings that a value of the recipe becomes, or the class of its default `value`; None if
+    it becomes no settings, or if no component is named.
     """
     if tree is None and isinstance(value, Settings):
         return type(value)

@@ -1,5 +1,5 @@
-"""The JSON Schema of a recipe, for completion and help in editors. `fgrl validate` knows more: this one lets everything
-pass that could be right after `extends` and `${...}`, so nothing but `about` is required.
+"""JSON Schema of a recipe, for completion and help in editors. `fgrl validate` knows more: the schema accepts
+everything that could be right after `extends` and `${...}`, so it requires only `about`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LENGTH = {"min_length": "minItems", "max_length": "maxItems"}
 
 
 def schema() -> Schema:
-    """JSON Schema (2020-12) of a recipe over everything that is registered now."""
+    """Return the JSON Schema (2020-12) of a recipe for everything that is registered now."""
     from fgrl.experiments.recipe.loading import know_components
 
     know_components()
@@ -51,7 +51,7 @@ def schema() -> Schema:
 
 
 def _define_kind(kind: str, definitions: Schema) -> None:
-    """`#/$defs/<kind>`: a name, or a mapping whose keys depend on its `name`."""
+    """Define `#/$defs/<kind>`: a name, or a mapping whose keys depend on its `name`."""
     names = registry.names(kind)
     chosen = []
     for name in names:

@@ -13,8 +13,8 @@ SUFFIX = ".yaml"
 
 
 def folders() -> list[Path]:
-    """Return the folders in which names are looked up: `recipes/` in the current directory, those of fgrl's source
-    tree, those of an installed wheel.
+    """Return the folders in which names are looked up: `recipes/` in the current directory, in fgrl's source tree, and
+    in an installed wheel.
     """
     candidates = [
         Path("recipes"),
@@ -25,7 +25,7 @@ def folders() -> list[Path]:
 
 
 def shipped_names() -> list[str]:
-    """Return the names of all of them, as `small/rtt`, sorted."""
+    """Return the names of all shipped recipes, as `small/rtt`, sorted."""
     return sorted(
         {
             file.relative_to(folder).with_suffix("").as_posix()
@@ -42,7 +42,7 @@ def prompt(name: str) -> str:
 
 
 def by_name(address: Path | str) -> Path | None:
-    """Return the address `FILE` or `FILE::ROW` of a recipe that is named without its folder; None when none has the
+    """Return the address `FILE` or `FILE::ROW` of a recipe that is named without its folder; None if no recipe has the
     name.
     """
     given = Address.parse(address)
@@ -54,7 +54,7 @@ def by_name(address: Path | str) -> Path | None:
 
 
 def similar(name: Path | str) -> str | None:
-    """Return the recipe that was probably meant: `rtt` is `small/rtt` where no recipe of that name lies further up."""
+    """Return the recipe that was probably meant: `rtt` is `small/rtt` if no recipe of that name is further up."""
     word = Address.parse(name).file.with_suffix("").as_posix()
     known = shipped_names()
     last = [known_name for known_name in known if known_name.rpartition("/")[2] == word]

@@ -1,7 +1,7 @@
-"""Sweep files, in the format of W&B's sweeps, and the same from the overrides of a command.
+"""Sweep files in the format of W&B's sweeps, and sweeps from the overrides of a command.
 
-What W&B's server does with such a file, `fgrl sweep` does without one. `fgrl sweep` adds two names of parameters:
-`recipe` (another recipe) and `row` (another row of the recipe).
+`fgrl sweep` runs such a file without W&B's server. It adds two names of parameters: `recipe` (another recipe) and `row`
+(another row of the recipe).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNBOUNDED = ("normal", "q_normal", "log_normal", "q_log_normal", "beta", "q_beta
 EDGE = 1e-9
 """Distance that a share keeps from 0 and 1, where some distributions have no value."""
 DIGITS = 6
-"""Significant digits of what is drawn."""
+"""Number of significant digits of drawn values."""
 
 
 class Parameter(Settings):
@@ -48,19 +48,19 @@ class Parameter(Settings):
     values: list[Any] | None = Field(None, min_length=1)
     """All values."""
     probabilities: list[float] | None = None
-    """How often each of `values` is drawn; null: equally often."""
+    """Probabilities of `values`; null: all are equally probable."""
     distribution: str | None = None
-    """How values are drawn; null: evenly between `min` and `max`, whole numbers if both are."""
+    """Distribution of the drawn values; null: uniform between `min` and `max`, whole numbers if both are."""
     min: int | float | None = None
-    """The least value; of `log_uniform` its natural logarithm."""
+    """Minimum value; for `log_uniform` its natural logarithm."""
     max: int | float | None = None
-    """The largest value; of `log_uniform` its natural logarithm."""
+    """Maximum value; for `log_uniform` its natural logarithm."""
     q: float | None = Field(None, gt=0)
-    """Drawn values are multiples of it; null: 1."""
+    """Step size: drawn values are multiples of it; null: 1."""
     mu: float = 0.0
-    """Mean of the normal distribution; of `log_normal` that of the logarithm."""
+    """Mean of the normal distribution; for `log_normal` the mean of the logarithm."""
     sigma: float = Field(1.0, ge=0)
-    """Standard deviation of the normal distribution; of `log_normal` that of the logarithm."""
+    """Standard deviation of the normal distribution; for `log_normal` the standard deviation of the logarithm."""
     a: float = Field(1.0, gt=0)
     """First shape of the beta distribution."""
     b: float = Field(1.0, gt=0)
@@ -68,7 +68,7 @@ class Parameter(Settings):
 
     @property
     def kind(self) -> str:
-        """Name of the distribution, also where it is not given."""
+        """Name of the distribution, also if it is not given."""
         if self.distribution is not None:
             return self.distribution
         if self.values is not None:
@@ -106,12 +106,12 @@ class Parameter(Settings):
 
     @property
     def _ends(self) -> tuple[Any, Any]:
-        """`min` and `max`, where the distribution has them."""
+        """`min` and `max`, if the distribution has them."""
         return self.min, self.max
 
     @property
     def choices(self) -> list[Any] | None:
-        """All values of a grid; None for a distribution, which has no end of them."""
+        """All values of a grid; None for a distribution, which cannot be listed."""
         if self.kind == "constant":
             return [self.value]
         if self.values is not None:
@@ -127,8 +127,8 @@ class Parameter(Settings):
         return None
 
     def at(self, share: float) -> Any:
-        """Return the value below which this share of the draws is (the quantile); of a category, the one that the share
-        falls on.
+        """Return the value below which this share of the draws is (the quantile); for categories, the category at this
+        share.
         """
         if self.kind == "constant":
             return self.value
@@ -162,33 +162,37 @@ class Parameter(Settings):
 
 
 class Objective(Settings):
-    """The number by which points are compared."""
+    """Number by which points are compared."""
 
     name: str = Field(min_length=1)
-    """`STAGE/NUMBER`: a number that the stage reports at its end (`evaluate/kl.sum`) or logs
+    """Name of the number, as `STAGE/NUMBER`: a number that the stage reports at its end (`evaluate/kl.sum`) or logs
     (`policy/reward`, then the last value).
     """
     goal: Literal["minimize", "maximize"] = "minimize"
-    """Which way is better."""
+    """Direction in which the number is better."""
     target: float | None = None
-    """No further points once one is as good as this."""
+    """Value of the number at which the sweep ends: no further points are started once a point reaches it."""
     impute: Literal["latest", "best", "worst"] = "worst"
-    """What `bayes` takes for a point that failed: the worst number so far, the best, or the last that it logged."""
+    """Number that `bayes` assumes for a point that failed: the worst number so far, the best, or the last number that
+    the point logged.
+    """
 
 
 class EarlyTermination(Settings):
-    """Points that fall behind while they train are stopped (successive halving, as in W&B's `hyperband`)."""
+    """Early end of points that fall behind while they train (successive halving, as in W&B's `hyperband`)."""
 
     type: Literal["hyperband"]
-    """The method."""
+    """Name of the method."""
     min_iter: int | None = Field(None, ge=1)
-    """Values of the number after which points are compared for the first time."""
+    """Number of reported values after which points are compared for the first time."""
     max_iter: int | None = Field(None, ge=1)
-    """Values at the end, from which the comparisons are counted backwards."""
+    """Number of reported values at the end, from which the comparisons are counted backwards."""
     s: float | None = Field(None, ge=1)
     """Number of comparisons before `max_iter`."""
     eta: float = Field(3.0, gt=1)
-    """The best 1/eta go on at each comparison; the next is after eta times as many values."""
+    """Factor between comparisons: the best 1/eta of the points continue at each, and the next is after eta times as
+    many values.
+    """
     strict: bool = False
     """Part of W&B's format; without effect here."""
 
@@ -200,7 +204,7 @@ class EarlyTermination(Settings):
 
     @property
     def first(self) -> int:
-        """Values of the number after which points are compared for the first time."""
+        """Number of reported values after which points are compared for the first time."""
         if self.min_iter is not None:
             return self.min_iter
         assert self.max_iter is not None
@@ -218,30 +222,32 @@ class SweepFile(Settings):
     controller: Any = None
     """Part of W&B's format; without effect here."""
     name: str | None = None
-    """Name of the sweep; null: that of the file."""
+    """Name of the sweep; null: the name of the file."""
     description: str | None = None
-    """What it is about."""
+    """Description of the sweep."""
     project: str | None = None
     """W&B's project, for `wandb sweep`."""
     entity: str | None = None
     """W&B's user or team, for `wandb sweep`."""
     program: str | None = None
-    """Always fgrl."""
+    """Name of the program, always fgrl."""
     command: list[str] = Field(min_length=1)
-    """How one point is run: `["${program}", run, RECIPE, "${args_no_hyphens}"]`, with options and overrides."""
+    """Command of one point: `["${program}", run, RECIPE, "${args_no_hyphens}"]`, with options and overrides."""
     method: Literal["grid", "random", "bayes"]
-    """Every combination, random draws, or Bayesian search."""
+    """Method of choosing points: every combination, random draws, or Bayesian search."""
     metric: Objective | None = None
-    """The number by which points are compared."""
+    """Number by which points are compared."""
     parameters: dict[str, Parameter] = Field(min_length=1)
-    """By the path of the value in the recipe: `stages.policy.algorithm.kl_coef`, `vars.x`, `seed`, `row`, `recipe`."""
+    """Parameters by the path of the value in the recipe: `stages.policy.algorithm.kl_coef`, `vars.x`, `seed`, `row`,
+    `recipe`.
+    """
     early_terminate: EarlyTermination | None = None
-    """Points that fall behind are stopped."""
+    """Early end of points that fall behind."""
     run_cap: int | None = Field(None, ge=1)
-    """At most so many points."""
+    """Maximum number of points."""
 
     def words(self) -> list[str]:
-        """Return what follows `fgrl run` in the command, without the place of the parameters."""
+        """Return the words after `fgrl run` in the command, without the place of the parameters."""
         words = [
             re.sub(r"\$\{envvar:(\w+)\}", lambda found: os.environ.get(found[1], ""), word) for word in self.command
         ]
@@ -254,11 +260,11 @@ class SweepFile(Settings):
 
     @property
     def varied(self) -> dict[str, Parameter]:
-        """The parameters that have more than one value."""
+        """Parameters that have more than one value."""
         return {name: each for name, each in self.parameters.items() if each.choices is None or len(each.choices) > 1}
 
     def definition(self) -> dict[str, Any]:
-        """Return what decides which points there are, but for their number."""
+        """Return the settings that decide which points exist, except their number."""
         about = {"apiVersion", "kind", "controller", "name", "description", "project", "entity", "program", "run_cap"}
         return self.model_dump(mode="json", exclude=about, exclude_unset=True)
 
@@ -284,7 +290,7 @@ def read_sweep(path: Path) -> SweepFile:
 
 
 def override(name: str, value: Any) -> str:
-    """Return the override that sets a parameter: what is behind the sign is YAML."""
+    """Return the override that sets a parameter: the text after the sign is YAML."""
     text = (
         value if name in (OTHER_RECIPE, OTHER_ROW) and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     )
@@ -295,10 +301,10 @@ def override(name: str, value: Any) -> str:
 
 
 def quick_sweep(name: str, command: Sequence[str], overrides: Sequence[str]) -> SweepFile | None:
-    """Return the grid of the overrides that list several values (`a=1,2`); None where there is none.
+    """Return the grid of the overrides that list several values (`a=1,2`); None if there is none.
 
-    name: of the sweep. command: what comes between `fgrl run` and the overrides. A comma inside brackets, braces or quotes separates no
-    values. Raises `UsageError` for a list that may be a text.
+    name: name of the sweep. command: words between `fgrl run` and the overrides. A comma inside brackets, braces or
+    quotes does not separate values. Raises `UsageError` for a list that may be a text.
     """
     listed = {text.partition("=")[0]: values for text in overrides if len(values := split(text)) > 1}
     if not listed:
@@ -318,7 +324,7 @@ def quick_sweep(name: str, command: Sequence[str], overrides: Sequence[str]) -> 
 
 
 def split(override: str) -> list[Any]:
-    """Return the values of an override: one, unless there is a comma outside of brackets, braces and quotes."""
+    """Return the values of an override: a single value, unless there is a comma outside of brackets, braces and quotes."""
     name, _, text = override.partition("=")
     listed = f"[{text}]"
     tree, problems = parse(Text(listed, "command line"))

@@ -1,4 +1,4 @@
-"""Table files: which recipes, models and numbers make a table or a figure of a paper, and its published numbers."""
+"""Table files: the recipes, models and numbers of a table or a figure of a paper, and its published numbers."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from fgrl.registry.tree import TOO_LONG
 
 
 class Column(Settings):
-    """A column: a number that an evaluation of every row has."""
+    """A column: a number of the evaluations of all rows."""
 
     number: str | None = None
-    """`STAGE/METRIC.NUMBER`, as `fgrl table RECIPE` prints it; null: no evaluation has it, the published one stands alone."""
+    """Name of the number, `STAGE/METRIC.NUMBER`, as `fgrl table RECIPE` prints it; null: no evaluation has it, so only
+    the published number is shown.
+    """
     count: Literal["annotations", "likes", "dislikes", "attributes", "words"] | None = None
-    """What is counted in the file of annotations, instead of a number."""
+    """Item to count in the file of annotations, instead of a number."""
     scale: float = 1.0
     """Factor of our numbers, for a paper that prints percent."""
     better: Literal["higher", "lower", "neither"] | None = None
-    """Which values are better; null: as the metric says."""
+    """Values that are better; null: as the metric says."""
     recipe: str | None = None
-    """A name from `recipes`, instead of the rows' own; null: theirs."""
+    """Name of a recipe from `recipes`, instead of the rows' own; null: the rows' own."""
     published: str | None = None
-    """Title in the paper; null: the same."""
+    """Title in the paper; null: the title here."""
 
     @field_validator("number")
     @classmethod
@@ -47,11 +49,11 @@ class Derived(Settings):
     """A row that is computed from other rows of the table, column by column."""
 
     gain: str | None = None
-    """The row whose change relative to `over`, in percent, it is."""
+    """Row whose change relative to `over` is computed, in percent."""
     over: str | None = None
-    """The row that `gain` is compared with."""
+    """Row that `gain` is compared with."""
     mean: list[str] = []
-    """Instead of both: the rows whose mean it is."""
+    """Rows whose mean is computed, instead of `gain` and `over`."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Derived:
@@ -64,7 +66,7 @@ class Derived(Settings):
         return self.mean or [str(self.gain), str(self.over)]
 
     def value(self, values: Sequence[float]) -> float | None:
-        """Return its number, of those of the rows `of`; None where it would divide by 0."""
+        """Return the number of the row from the numbers of the rows `of`; None if it would divide by 0."""
         if self.mean:
             return math.fsum(values) / len(values)
         return 100 * (values[0] / values[1] - 1) if values[1] else None
@@ -74,92 +76,95 @@ class Row(Settings):
     """A row: a model that a recipe trains or measures."""
 
     recipe: str | None = None
-    """A name from `recipes`; null: the first."""
+    """Name of a recipe from `recipes`; null: the first recipe."""
     row: str | None = None
     """Row of that recipe; null: the recipe itself."""
     model: str = "policy"
-    """The model in its evaluations."""
+    """Name of the model in its evaluations."""
     set: list[str] = []
     """Overrides of the recipe, `KEY=VALUE`."""
     numbers: dict[str, str | None] = {}
-    """Numbers of columns that have another name in this recipe; null: it does not have the number."""
+    """Names of numbers in this recipe, by column, if they differ from the column's; null: the recipe does not have the
+    number.
+    """
     models: dict[str, str] = {}
-    """Models of columns whose evaluation calls it otherwise."""
+    """Names of models in the evaluation, by column, if they differ from `model`."""
     domain: str | None = None
-    """Domain whose annotations are counted, `total` for all of them, instead of a recipe."""
+    """Domain whose annotations are counted, or `total` for all domains, instead of a recipe."""
     derived: Derived | None = None
     """Other rows that it is computed from, instead of a recipe."""
     x: float | None = None
-    """Place on the axis of a figure."""
+    """Place on the x axis of a figure."""
     reason: str = ""
-    """Why there is no recipe for this row; the published numbers stand alone."""
+    """Reason why there is no recipe for this row; only the published numbers are shown."""
     published: str | None = None
-    """Name in the paper; null: the same."""
+    """Name in the paper; null: the name here."""
 
 
 class Figure(Settings):
-    """How the rows are drawn."""
+    """A figure of the rows."""
 
     kind: Literal["lines", "bars", "frontier", "curves"]
-    """lines: each column against `x`, each in a figure. bars: rows side by side in each column. frontier: the second column against the
-    first. curves: `metrics` of trainings over their steps, with bands over seeds.
+    """Kind of figure. lines: each column against `x`, each in a figure. bars: rows side by side in each column.
+    frontier: the second column against the first. curves: `metrics` of trainings over their steps, with bands over
+    seeds.
     """
     x: str = ""
-    """Title of the axis across."""
+    """Title of the x axis."""
     y: str = ""
-    """Title of the axis upwards; empty: the columns' titles."""
+    """Title of the y axis; empty: the columns' titles."""
     metrics: list[str] = []
-    """Of curves: names in the logs of trainings; each is a figure."""
+    """For curves: names of metrics in the logs of trainings; each is a figure."""
     stages: list[str] = ["policy"]
-    """Of curves: whose logs are read; each is a curve."""
+    """For curves: stages whose logs are read; each is a curve."""
 
 
 class Smaller(Settings):
-    """What the small version of a table changes."""
+    """Changes for the small version of a table."""
 
     about: str
-    """What it shows."""
+    """Description of the small version."""
     recipes: dict[str, str] = {}
-    """Other files under the same names."""
+    """Other files for the same names of recipes."""
     needs: dict[str, list[str]] = {}
-    """Instead of `needs`."""
+    """Keys to set, instead of `needs` of the table."""
     columns: dict[str, Column] | None = None
-    """Numbers of ours, instead of all columns; null: the same."""
+    """Columns of our numbers, instead of all columns; null: the same columns."""
     rows: dict[str, Row | None] = {}
-    """Instead of rows of the same names; null leaves one out."""
+    """Rows that replace rows of the same names; null removes a row."""
     annotations: str | None = None
-    """Instead of the file of annotations."""
+    """File of annotations, instead of the table's file."""
     seeds: list[int] | None = None
-    """Instead of the seeds; null: the same."""
+    """Seeds of every row, instead of the table's seeds; null: the same seeds."""
     figure: Figure | None = None
-    """Instead of the figure; null: the same."""
+    """Figure, instead of the table's figure; null: the same figure."""
 
 
 class TableFile(Settings):
     """A table or a figure of a paper."""
 
     about: str
-    """What it shows."""
+    """Description of the table."""
     published: str | None = None
     """`FILE::TABLE` of the published numbers; null: there are none."""
     recipes: dict[str, str] = {}
     """`FILE` or `FILE::ROW` by the names that rows and columns use; files are relative to this one."""
     needs: dict[str, list[str]] = {}
-    """By name of a recipe the keys that only you can set, on the command line (`vars.annotations`)."""
+    """Keys that only you can set, on the command line, by the name of the recipe (`vars.annotations`)."""
     annotations: str | None = None
-    """JSON lines with annotations, of which columns `count` something; null: `annotations=FILE` on the command line."""
+    """File of JSON lines with annotations, for columns with `count`; null: `annotations=FILE` on the command line."""
     seeds: list[int] = []
-    """Of every row; empty: each recipe's own."""
+    """Seeds of every row; empty: each recipe's own seed."""
     best: Literal["table", "group"] = "table"
-    """Whether the best row is looked for among all rows or in each group."""
+    """Rows among which the best is looked for: the whole table, or each group."""
     columns: dict[str, Column] = {}
-    """By their titles in the paper."""
+    """Columns by their titles in the paper."""
     rows: dict[str, Row] = Field(min_length=1)
-    """By their names in the paper, `GROUP / ROW` in a group."""
+    """Rows by their names in the paper, `GROUP / ROW` in a group."""
     figure: Figure | None = None
-    """How it is drawn; null: it is a table."""
+    """Figure of the rows; null: it is a table."""
     small: Smaller | None = None
-    """The same on small models; null: there is none."""
+    """Version of the table with small models; null: there is none."""
 
     @model_validator(mode="after")
     def _consistent(self) -> TableFile:
@@ -169,7 +174,7 @@ class TableFile(Settings):
         return self
 
     def _check(self, where: str = "") -> None:
-        """Raise ValueError for a name of a recipe or a column that there is not."""
+        """Raise ValueError for a name of a recipe or a column that does not exist."""
         for column in self.columns.values():
             if column.recipe is not None and column.recipe not in self.recipes:
                 raise ValueError(f'{where}columns: "{column.recipe}" is not among `recipes`')
@@ -188,7 +193,7 @@ class TableFile(Settings):
                     raise ValueError(f'rows.{name}: no column "{title}"')
 
     def smaller(self) -> TableFile:
-        """Return the small version. Raises `UsageError` where there is none."""
+        """Return the small version. Raises `UsageError` if there is none."""
         if (small := self.small) is None:
             raise UsageError("it has no small version (`small`)")
         rows = {name: row for name, row in (self.rows | small.rows).items() if row is not None}
@@ -212,7 +217,7 @@ class TableFile(Settings):
         return (column.recipe if column else None) or row.recipe or next(iter(self.recipes))
 
     def recipes_of(self, row: Row) -> list[str]:
-        """Return the names of all recipes of a row; empty where it has none."""
+        """Return the names of all recipes of a row; empty if it has none."""
         used = [self.recipe_of(row, column) for column in self.columns.values() if column.number is not None]
         if row.reason or row.derived or row.domain is not None:
             return []
@@ -250,6 +255,8 @@ def is_table_file(path: Path) -> bool:
 
 
 def read_table_file(path: Path, *, small: bool = False) -> TableFile:
-    """Raise `Problems` with every mistake, and `UsageError` where a small version is wanted and there is none."""
+    """Return the content of a table file. Raises `Problems` with every mistake, and `UsageError` if a small version is
+    wanted and there is none.
+    """
     table = read_settings(TableFile, str(path), Shelf(path.parent, "a table"))
     return table.smaller() if small else table

@@ -11,11 +11,11 @@ from fgrl.kinds import Stage
 from fgrl.registry import Settings
 
 LARGEST_SEED = 2**32 - 1
-"""Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
+"""Maximum seed. Seeds of rounds and of libraries are derived from it, and must fit into 63 bits."""
 
 
 class Tracker(Settings):
-    """Where metrics go. A bare string is a tracker without settings: `tensorboard`."""
+    """Destination of metrics. A bare string is a tracker without settings: `tensorboard`."""
 
     tensorboard: TensorBoard | None = None
     """Event files for TensorBoard."""
@@ -41,21 +41,25 @@ class Row(Settings):
     """A variant of a recipe: `fgrl run FILE::ROW`."""
 
     about: str
-    """What it is for, in one sentence."""
+    """Purpose of the recipe, in one sentence."""
     extends: str | list[str] = []
-    """Rows of this recipe that this one changes; the last one wins."""
+    """Rows of this recipe that this row changes; the last one takes precedence."""
     imports: list[str] = []
     """Python files with components, relative to this recipe."""
     vars: dict[str, Any] = {}
-    """Values for ${vars.name}; null = to be set by the user."""
+    """Values for ${vars.name}; null: to be set by the user."""
     seed: int = Field(0, ge=0, le=LARGEST_SEED)
-    """Of everything random."""
+    """Seed of everything random."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Meaning of `dtype: auto` and `precision: auto`: float32, bfloat16, or auto, which is what the device multiplies natively."""
+    """Meaning of `dtype: auto` and `precision: auto`: float32, bfloat16, or auto, which means the type that the device
+    multiplies natively.
+    """
     track: list[Tracker] = []
-    """Where metrics go besides the run's own logs: tensorboard, {wandb: {project: ...}}, {mlflow: {experiment: ...}}."""
+    """Destinations of metrics besides the run's own logs: tensorboard, {wandb: {project: ...}}, {mlflow: {experiment:
+    ...}}.
+    """
     stages: dict[str, Stage] = Field(min_length=1)
-    """The steps by name; ${out:name} is what a step makes."""
+    """The steps by name; ${out:name} is the product of a step."""
 
     @field_validator("about")
     @classmethod
@@ -80,6 +84,6 @@ class Top(Row):
     """A recipe of fgrl."""
 
     extends: str = ""
-    """The recipe that this one changes: a file, or a row of one."""
+    """Recipe that this recipe changes: a file, or a row of a file."""
     rows: dict[str, Row] = {}
     """Variants of this recipe by name: `fgrl run FILE::ROW`."""

@@ -1,5 +1,5 @@
-"""`track` of a recipe: where a run's metrics go besides its own logs. None of it can change a result, so none of it
-counts for keys.
+"""Trackers of a recipe (`track`): destinations of a run's metrics besides its own logs. They cannot change a result, so
+they do not count for keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TensorBoard(Settings):
     """Event files for TensorBoard (extra `tensorboard`); `tensorboard --logdir FOLDER` shows them."""
 
     folder: str | None = Field(None, min_length=1)
-    """Folder of the files, below it by recipe, run and stage; null: `tensorboard/` in the folder of the run."""
+    """Folder of the files, which lie below it by recipe, run and stage; null: `tensorboard/` in the folder of the run."""
 
     def check_machine(self) -> None:
         Requires("tensorboard", "event files need the package tensorboard", extra="tensorboard").check()
@@ -37,11 +37,11 @@ class Wandb(Settings):
     """Weights & Biases: one W&B run for each run. `WANDB_MODE=offline` writes to the folder of the run only."""
 
     project: str = Field(min_length=1)
-    """The W&B project."""
+    """Name of the W&B project."""
     entity: str | None = None
     """User or team; null: W&B's default."""
     group: str | None = None
-    """W&B groups runs by it."""
+    """Group in which W&B shows the run."""
     tags: list[str] = []
     """Tags of the W&B run."""
 
@@ -59,10 +59,12 @@ class Wandb(Settings):
 
 
 class MLflow(Settings):
-    """MLflow (extra `mlflow`): one MLflow run for each run. Where it goes is MLflow's own `MLFLOW_TRACKING_URI`."""
+    """MLflow (extra `mlflow`): one MLflow run for each run. MLflow's own variable `MLFLOW_TRACKING_URI` sets its
+    destination.
+    """
 
     experiment: str = Field(min_length=1)
-    """The experiment, made where there is none of this name."""
+    """Name of the experiment, which is created if it does not exist."""
 
     def check_machine(self) -> None:
         Requires("mlflow", "logging to MLflow needs the package mlflow", extra="mlflow").check()

@@ -24,9 +24,9 @@ class Alarm(Settings):
     above: float | None = None
     """Upper bound: alarm if the metric is greater."""
     below_first: float | None = None
-    """Lower bound as a share of the metric's first value: alarm if the metric is smaller."""
+    """Lower bound as a share of the metric's first value. An alarm is given if the metric is smaller."""
     above_first: float | None = None
-    """Upper bound as a multiple of the metric's first value: alarm if the metric is greater."""
+    """Upper bound as a multiple of the metric's first value. An alarm is given if the metric is greater."""
     patience: int = Field(2, ge=1, le=1_000_000)
     """Number of consecutive iterations that must violate the bound."""
     action: Literal["warn", "stop"] = "warn"

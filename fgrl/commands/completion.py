@@ -6,6 +6,7 @@ with a help text if there is one. typer drops candidates that do not begin with 
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,7 @@ def stages(context: typer.Context) -> list[Candidate]:
     before = [word for word in context.args if not word.startswith("-")]  # where the option still lacks its value
     recipe = context.params.get("recipe") or next(iter(before), None)
     known = {} if recipe is None else _keys(str(recipe), ("stages",))
-    return [(name, settable.help) for name, settable in known.items()]
+    return [(name, _line(settable.help)) for name, settable in known.items()]
 
 
 def overrides(recipe: str, incomplete: str) -> Iterator[Candidate]:
@@ -129,7 +130,12 @@ def overrides(recipe: str, incomplete: str) -> Iterator[Candidate]:
     path = tuple(before.split(".")) if dot else ()
     for key, settable in _keys(recipe, path).items():
         if key.startswith(last):
-            yield f"{before}{dot}{key}{'.' if settable.has_keys else '='}", settable.help
+            yield f"{before}{dot}{key}{'.' if settable.has_keys else '='}", _line(settable.help)
+
+
+def _line(text: str | None) -> str:
+    """Return a help text that fits into a line: shells offer further lines as candidates."""
+    return textwrap.shorten(text or "", 76, placeholder="...")
 
 
 def _keys(recipe: str, path: tuple[str, ...]) -> dict[str, Any]:

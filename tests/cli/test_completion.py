@@ -44,6 +44,7 @@ def complete(monkeypatch: pytest.MonkeyPatch):
         ("fgrl run quickstart stages.pol", "stages.policy."),
         ("fgrl run quickstart stages.policy.algorithm.kl_c", "stages.policy.algorithm.kl_coef="),
         ("fgrl run quickstart stages.policy.train.lr", "stages.policy.train.lr="),
+        ("fgrl run quickstart stages.policy.train.", "stages.policy.train.lr="),
         ("fgrl run quickstart stages.evaluate.models.policy.dty", "stages.evaluate.models.policy.dtype="),
         ("fgrl run quickstart stages.policy.alarms.kl.abo", "stages.policy.alarms.kl.above="),
         ("fgrl run quickstart --only poli", "policy"),

@@ -36,7 +36,7 @@ def test_every_component_and_block_is_on_a_page(reference, pages: dict[str, str]
 
 def test_a_field_is_described_as_its_class_describes_it(pages: dict[str, str]) -> None:
     assert (
-        "| `kl_coef` | float, >= 0, <= 100 | `0.01` | Coefficient of the KL (the papers' beta)"
+        "| `kl_coef` | float, >= 0, <= 100 | `0.01` | Coefficient of the KL (beta in the papers)"
         in pages["online_algorithm.md"]
     )
 

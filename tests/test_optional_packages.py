@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fgrl.base.errors import Unavailable
+from fgrl.components.readers.human_eval import HumanEval
 from fgrl.experiments.pipeline import preconditions
 from fgrl.experiments.pipeline.machine import EXTRAS
 from fgrl.experiments.recipe import load
@@ -34,6 +36,13 @@ def not_installed(recipe: str) -> set[str]:
 @pytest.mark.usefixtures("absent")
 def test_a_first_run_needs_none_of_them() -> None:
     assert not_installed("quickstart.yaml") == set()
+
+
+@pytest.mark.usefixtures("absent")
+def test_problems_of_a_package_need_no_data_library() -> None:
+    HumanEval().check_machine()
+    with pytest.raises(Unavailable, match=r"fgrl\[hub\]"):
+        HumanEval(path="openai/openai_humaneval").check_machine()
 
 
 @pytest.mark.usefixtures("absent")

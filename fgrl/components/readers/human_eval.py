@@ -72,6 +72,9 @@ class HumanEval(ProblemSet):
     def identity(self) -> dict[str, Any]:
         return {"package": PACKAGE} if self.path == PACKAGE else super().identity()
 
+    def reads_at_once(self) -> bool:
+        return self.path == PACKAGE or super().reads_at_once()
+
     def rows(self) -> tuple[str, Sequence[Row]]:
         if self.path != PACKAGE:
             return super().rows()
